@@ -1,0 +1,1 @@
+"""The process that serves one loaded model, and the forkserver that makes it."""

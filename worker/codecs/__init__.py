@@ -1,0 +1,1 @@
+"""Request and answer bodies: bytes <-> numpy, pure."""

@@ -1,0 +1,110 @@
+"""What supervisor and worker say to each other: the only worker file the supervisor imports.
+
+Standard library only. The supervisor hands a `LaunchSpec` and four file descriptors to the
+forkserver; the worker answers with `StatusMessage` lines on its status pipe.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+SECRET_HEADER: Final = "x-modelsup-secret"  # every request to a worker must carry it
+
+# Exit codes of a worker. 0 is an orderly end after SIGTERM.
+EXIT_LOAD_FAILED: Final = 3  # the reason was sent as a "failed" message
+EXIT_BAD_LAUNCH: Final = 4  # the spec or the descriptors were unusable
+
+Stage = Literal["loading", "warming", "ready", "failed"]
+Cause = Literal["bad_model", "load_error", "cuda_oom", "host_oom", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One named input or output.
+
+    `dtype` is numpy's name ("float32", "bfloat16", ...) or "string" for bytes objects.
+    `shape` holds None for a free dimension; it is None where the rank is unknown.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One callable of a model. `batchable`: the first dimension of all tensors is free."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    batchable: bool
+    method: str = "predict"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """All that a worker needs to know about itself."""
+
+    uid: str
+    model: str
+    version: str
+    runtime: str
+    source: str | None  # absolute path; None where the runtime needs no file
+    secret: str
+    temp_dir: str
+    device: str | None = None  # GPU UUID; None: the CPU
+    gpu_memory_limit: int | None = None  # bytes
+    threads: int | None = None  # intra-op threads; None: the framework's default
+    max_batch_size: int = 64  # rows in one call
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the form that travels to the forkserver."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> LaunchSpec:
+        """Rebuild a spec. Raises TypeError or ValueError on text of another form."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class StatusMessage:
+    """News from a worker. `uid` lets a reader ignore late news of an older process."""
+
+    uid: str
+    stage: Stage
+    signatures: tuple[Signature, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage: "load", "warm"
+    cause: Cause | None = None
+    message: str = ""
+
+    def to_line(self) -> bytes:
+        """Return one line of JSON, newline included."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> StatusMessage:
+        """Rebuild a message. Raises TypeError, KeyError or ValueError on text of another form."""
+        data: dict[str, Any] = json.loads(line)
+        data["signatures"] = tuple(signature_from(s) for s in data["signatures"])
+        return cls(**data)
+
+
+def signature_from(data: dict[str, Any]) -> Signature:
+    """Rebuild a signature from its JSON form. Raises TypeError or KeyError."""
+    return Signature(
+        name=data["name"],
+        inputs=tuple(_tensor_from(t) for t in data["inputs"]),
+        outputs=tuple(_tensor_from(t) for t in data["outputs"]),
+        batchable=data["batchable"],
+        method=data["method"],
+    )
+
+
+def _tensor_from(data: dict[str, Any]) -> TensorInfo:
+    shape = data["shape"]
+    return TensorInfo(data["name"], data["dtype"], None if shape is None else tuple(shape))

@@ -1,0 +1,62 @@
+"""What a runtime must offer.
+
+A runtime is a class named by an entry point of the group `modelsup.runtimes`. It is created
+without arguments in the forkserver, once; `load` runs in the forked worker, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from ..contract import Cause, LaunchSpec, Signature
+
+    Array = npt.NDArray[Any]
+    Arrays = Mapping[str, Array]
+
+
+class LoadFailed(Exception):
+    """A model that cannot be loaded. The message says what is wrong and what to do."""
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause: Cause = cause
+
+
+class Model(Protocol):
+    """A loaded model. Calls come from one thread, one at a time."""
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """The callables by name; the default one is named "serving_default"."""
+        ...
+
+    def call(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """Run one signature.
+
+        `inputs` conform to the signature: same names, dtypes and shapes. A "string" tensor is an
+        object array of bytes. May raise whatever the framework raises; the worker lives on.
+        """
+        ...
+
+
+class Runtime(Protocol):
+    """One kind of model."""
+
+    name: str
+
+    def preload(self) -> None:
+        """Import what every worker needs. Runs in the forkserver, before any fork.
+
+        Touches no device, runs no operation and leaves no thread behind.
+        """
+        ...
+
+    def load(self, spec: LaunchSpec) -> Model:
+        """Apply the caps of `spec` and load its model. Raises LoadFailed."""
+        ...
