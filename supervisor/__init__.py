@@ -1,0 +1,1 @@
+"""The daemon: owner of workers, leases and the request path."""

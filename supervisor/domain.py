@@ -1,0 +1,118 @@
+"""The words of the supervisor as frozen data: models, failures, receipts, leases."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a model or a client
+
+Outcome = Literal["drained", "forced", "crashed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a model is to be loaded. None: the supervisor's default."""
+
+    gpu_memory_fraction: float | None = None
+    gpu_memory: int | None = None  # bytes
+    ram: int | None = None  # bytes
+    device: str | None = None  # "cpu", "gpu:N"
+    pin: bool = False
+    ttl: float | None = None  # seconds idle before unload; None: the default
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """A model that the supervisor knows."""
+
+    name: str
+    source: str | None  # absolute path
+    runtime: str
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKey:
+    """What a worker stands for: one version of a model, shared or private to a client."""
+
+    model: str
+    version: str
+    client: str = ""  # "": shared
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a worker ended. `cause` is one of the words of the design, or "signal:<n>"."""
+
+    cause: str
+    message: str
+    log: tuple[str, ...] = ()
+    at: float = 0.0  # UNIX seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: exactly one of `code` and `signal` is set, or neither if unknown."""
+
+    code: int | None = None
+    signal: int | None = None
+    max_rss: int = 0  # bytes
+    cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Host memory of a process in bytes."""
+
+    pss: int
+    uss: int
+    rss: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The answer to an unload: what was freed, how fast, how it ended."""
+
+    model: str
+    worker: str
+    outcome: Outcome
+    in_flight_completed: int
+    in_flight_aborted: int
+    freed_host: int  # bytes
+    freed_gpu: dict[str, int]  # bytes by GPU UUID
+    verified: bool
+    drain: float  # seconds, as the next three
+    exit: float
+    memory_back: float
+    total: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the receipt in the form of the HTTP contract."""
+        return {
+            "model": self.model,
+            "worker": self.worker,
+            "outcome": self.outcome,
+            "in_flight_completed": self.in_flight_completed,
+            "in_flight_aborted": self.in_flight_aborted,
+            "freed": {"host_bytes": self.freed_host, "gpu_bytes": self.freed_gpu},
+            "verified": self.verified,
+            "seconds": {
+                "drain": self.drain,
+                "exit": self.exit,
+                "memory_back": self.memory_back,
+                "total": self.total,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A client's hold on its current model."""
+
+    client: str
+    key: SlotKey
+    since: float  # UNIX seconds
+    ttl: float  # seconds without use before it ends

@@ -1,0 +1,128 @@
+"""What can go wrong, as data: each error says what, which, and what to do next.
+
+HTTP numbers are not here; `http/problem.py` holds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .domain import Failure
+
+
+class SupervisorError(Exception):
+    """Base of all errors that are told to a client. `code` names the kind."""
+
+    code: ClassVar[str] = "internal"
+    retry_after: float | None = None  # seconds
+
+    def __init__(
+        self, message: str, *, model: str | None = None, client: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.model = model
+        self.client = client
+
+
+class UnknownModel(SupervisorError):
+    """The catalogue has no such model, or the model no such version."""
+
+    code = "unknown_model"
+
+
+class UnknownClient(SupervisorError):
+    """No client holds a lease under this name."""
+
+    code = "unknown_client"
+
+
+class UnknownWorker(SupervisorError):
+    """No worker with this id."""
+
+    code = "unknown_worker"
+
+
+class Invalid(SupervisorError):
+    """A value that cannot be used; the message names it and what was expected."""
+
+    code = "invalid"
+
+
+class NotLoaded(SupervisorError):
+    """The model is known but has no worker."""
+
+    code = "not_loaded"
+
+
+class SourceConflict(SupervisorError):
+    """The name already stands for another source that is loaded."""
+
+    code = "source_conflict"
+
+
+class Superseded(SupervisorError):
+    """A later request of the same client took the place of this one."""
+
+    code = "superseded"
+
+
+class Held(SupervisorError):
+    """Other clients hold the model. `clients` names them."""
+
+    code = "held"
+
+    def __init__(self, message: str, *, model: str, clients: Sequence[str]) -> None:
+        super().__init__(message, model=model)
+        self.clients = tuple(clients)
+
+
+class Restarting(SupervisorError):
+    """The model's worker died and a new one is on its way."""
+
+    code = "restarting"
+    retry_after = 1.0
+
+
+class Stopping(SupervisorError):
+    """The supervisor is shutting down."""
+
+    code = "stopping"
+    retry_after = 5.0
+
+
+class WorkerDied(SupervisorError):
+    """The worker ended, or closed the connection, before the whole answer was there."""
+
+    code = "worker_died"
+    retry_after = 1.0
+
+
+class LoadFailed(SupervisorError):
+    """A model that could not be loaded; `failure` has the cause and the last log lines."""
+
+    code = "load_failed"
+
+    def __init__(self, message: str, *, model: str, failure: Failure) -> None:
+        super().__init__(message, model=model)
+        self.failure = failure
+
+
+class TimedOut(SupervisorError):
+    """Something did not happen within its time."""
+
+    code = "timeout"
+
+
+class Hung(SupervisorError):
+    """The worker gave no answer to anything for as long as a request may take."""
+
+    code = "hung"
+
+
+class TooLarge(SupervisorError):
+    """A body over the limit."""
+
+    code = "too_large"

@@ -1,0 +1,1 @@
+"""The only writer of worker state; runs on the event loop."""

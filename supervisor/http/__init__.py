@@ -1,0 +1,1 @@
+"""What the supervisor speaks over HTTP: the prediction gateway and the control API."""
