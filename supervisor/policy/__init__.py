@@ -1,0 +1,1 @@
+"""Decisions as pure functions. The rule of this layer is in README.md."""
