@@ -1,0 +1,161 @@
+"""A runtime without an ML package: it answers with what it was sent, and misbehaves on demand.
+
+Its model is a JSON file, or no file at all:
+
+    {"inputs": {"x": {"dtype": "float32", "shape": [null, null]}},
+     "on_load": ["sleep:0.5"], "on_call": ["leak:1000000"]}
+
+`on_load` runs while the model loads, `on_call` before each answer. The signature "command" runs
+one command on request: `{"signature_name": "command", "inputs": {"command": ["crash"]}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..contract import LaunchSpec, Signature, TensorInfo
+from .base import LoadFailed
+
+if TYPE_CHECKING:
+    from .base import Arrays
+
+DEFAULT_INPUTS: Final = {"x": {"dtype": "float32", "shape": [None, None]}}
+_SLEEPER: Final = [sys.executable, "-c", "import time; time.sleep(3600)"]
+
+_kept: list[bytearray] = []
+
+
+def _die(number: signal.Signals) -> Callable[[str], None]:
+    return lambda _: os.kill(os.getpid(), number)
+
+
+def _hang(_: str) -> None:
+    threading.Event().wait()
+
+
+def _fail(argument: str) -> None:
+    raise LoadFailed("load_error", argument or "told to fail")
+
+
+def _gate(path: str) -> None:
+    """Wait until somebody opens the FIFO `path` for writing."""
+    Path(path).open("rb").close()
+
+
+def _leak(size: str) -> None:
+    _kept.append(bytearray(os.urandom(1)) * int(size))
+
+
+def _ignore_sigterm(_: str) -> None:
+    # Blocked, not ignored: the server sets its own handler later, and threads inherit the mask.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _grandchild(kind: str) -> None:
+    """Leave a process behind: in the worker's "group", or in a "session" of its own."""
+    subprocess.Popen(_SLEEPER, start_new_session=kind == "session")  # noqa: S603
+
+
+def _close_listener(_: str) -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            listener = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with listener:
+            if listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                os.close(int(name))
+
+
+def _die_soon(seconds: str) -> None:
+    threading.Timer(float(seconds), os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+COMMANDS: Final[dict[str, Callable[[str], None]]] = {
+    "sleep": lambda seconds: time.sleep(float(seconds)),
+    "gate": _gate,
+    "hang": _hang,
+    "crash": _die(signal.SIGSEGV),
+    "kill": _die(signal.SIGKILL),
+    "stop": _die(signal.SIGSTOP),
+    "die-soon": _die_soon,
+    "exit": lambda code: os._exit(int(code or 0)),
+    "fail": _fail,
+    "leak": _leak,
+    "print": lambda text: print(text, flush=True),  # noqa: T201
+    "ignore-sigterm": _ignore_sigterm,
+    "grandchild": _grandchild,
+    "close-listener": _close_listener,
+}
+
+
+def run_command(command: str) -> None:
+    """Run one command, "NAME" or "NAME:ARGUMENT". Raises ValueError on an unknown name."""
+    name, _, argument = command.partition(":")
+    if name not in COMMANDS:
+        raise ValueError(f"echo knows no command {name!r}; it knows {', '.join(sorted(COMMANDS))}")
+    COMMANDS[name](argument)
+
+
+class EchoModel:
+    """Answers each input under its own name."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._on_call: list[str] = options.get("on_call", [])
+        tensors = tuple(
+            TensorInfo(name, spec["dtype"], tuple(spec["shape"]))
+            for name, spec in options.get("inputs", DEFAULT_INPUTS).items()
+        )
+        batchable = all(t.shape and t.shape[0] is None for t in tensors)
+        text = TensorInfo("command", "string", (None,))
+        facts = TensorInfo("facts", "string", (1,))
+        self.signatures = {
+            "serving_default": Signature("serving_default", tensors, tensors, batchable),
+            "command": Signature("command", (text,), (facts,), batchable=False),
+        }
+
+    def call(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """Run the commands that were asked for; answer the inputs, or facts about the process."""
+        if signature == "command":
+            for command in inputs["command"]:
+                run_command(command.decode())
+            facts = {"pid": os.getpid(), "environment": dict(os.environ), "folder": str(Path.cwd())}
+            return {"facts": np.array([json.dumps(facts).encode()], dtype=object)}
+        for command in self._on_call:
+            run_command(command)
+        return dict(inputs)
+
+
+class EchoRuntime:
+    """Runtime "echo"."""
+
+    name = "echo"
+
+    def preload(self) -> None:
+        """Import nothing: there is no framework."""
+
+    def load(self, spec: LaunchSpec) -> EchoModel:
+        """Read the JSON file, if there is one, and run its `on_load` commands."""
+        options: dict[str, Any] = {}
+        if spec.source is not None:
+            try:
+                options = json.loads(Path(spec.source).read_bytes())
+            except (OSError, ValueError) as error:
+                raise LoadFailed(
+                    "bad_model", f"{spec.source} is not an echo model: {error}"
+                ) from error
+        for command in options.get("on_load", []):
+            run_command(command)
+        return EchoModel(options)
