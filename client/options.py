@@ -1,0 +1,59 @@
+"""How a model is to be loaded, and the checks of names and paths before they go on the wire."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+from .errors import InvalidRequest
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Options(TypedDict, total=False):
+    """Options of a load. A size is bytes or "4GB", "512MB", "1.5GiB".
+
+    `gpu_memory_fraction` is a share of the GPU's memory, 0 to 1. `device` is "gpu:0" or "cpu".
+    `ttl` unloads the model after so many seconds without use. `threads` bounds the threads of one
+    operation.
+    """
+
+    gpu_memory_fraction: float
+    gpu_memory: int | str
+    ram: int | str
+    device: str
+    pin: bool
+    ttl: float
+    threads: int
+
+
+def checked(name: str, what: str) -> str:
+    """Return the name of a model or client. Raises InvalidRequest if it cannot be one."""
+    if _NAME.fullmatch(name):
+        return name
+    raise InvalidRequest(
+        f"{name!r} cannot be the name of a {what}: use 1 to 128 letters, digits, '.', '_' and '-', "
+        "with a letter or digit first",
+        code="invalid",
+    )
+
+
+def load_body(
+    source: str | os.PathLike[str] | None, runtime: str | None, options: Options, *, local: bool
+) -> dict[str, Any]:
+    """Return the JSON fields that say what to load and how; what was not given is left out.
+
+    `local`: the supervisor sees this machine's files, so that a relative path that exists here
+    means that file, whatever the supervisor's working folder is.
+    """
+    body: dict[str, Any] = {}
+    if source is not None:
+        path = Path(source)
+        body["source"] = str(path.absolute()) if local and path.exists() else os.fspath(source)
+    if runtime is not None:
+        body["runtime"] = runtime
+    if options:
+        body["options"] = dict(options)
+    return body

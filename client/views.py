@@ -1,0 +1,174 @@
+"""What the supervisor shows: models, workers, clients, memory and itself.
+
+Annotations in this file are read at run time by `decode`. Sizes are bytes, times of day UNIX
+seconds, durations seconds.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a model failed, and the last lines of its worker's log."""
+
+    cause: str
+    message: str
+    at: float | None = None
+    log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A named input or output. `dtype` is numpy's name, or "string" for bytes.
+
+    `shape` has None for a free dimension, and is None where the rank is unknown.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureInfo:
+    """One callable of a model."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...] = ()
+    batchable: bool = False
+    method: str = "predict"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model of the catalogue. `signatures` is None until the model was loaded once."""
+
+    name: str
+    state: str
+    source: str | None = None
+    runtime: str | None = None
+    version: str | None = None
+    versions: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    pinned: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+    signatures: tuple[SignatureInfo, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMemory:
+    """Host memory of a worker: proportional share, private, resident."""
+
+    pss_bytes: int
+    uss_bytes: int
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """The process of one loaded model. `private_to` is the client that has it for itself."""
+
+    id: str
+    model: str
+    state: str
+    version: str | None = None
+    runtime: str | None = None
+    pid: int | None = None
+    since: float | None = None
+    device: str | None = None
+    private_to: str | None = None
+    clients: tuple[str, ...] = ()
+    pinned: bool = False
+    in_flight: int = 0
+    requests: int = 0
+    last_used_at: float | None = None
+    restarts: int = 0
+    memory: WorkerMemory | None = None
+    gpu_memory_limit_bytes: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """A lease: which client holds which model, and for how long if it does nothing."""
+
+    id: str
+    model: str
+    version: str | None = None
+    worker: str | None = None
+    private: bool = False
+    since: float | None = None
+    expires_in_seconds: float | None = None
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCount:
+    """How many models the catalogue has, and how many of them are loaded."""
+
+    known: int
+    loaded: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkserverInfo:
+    """The process that workers of one runtime are forked from."""
+
+    runtime: str
+    state: str
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The supervisor itself."""
+
+    version: str
+    pid: int
+    url: str
+    state: str
+    started_at: float
+    uptime_seconds: float
+    models: ModelCount
+    workers: int
+    clients: int
+    state_dir: str | None = None
+    forkservers: tuple[ForkserverInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Host memory: the machine's, the supervisor's limit, and the share of each kind of process."""
+
+    total_bytes: int
+    available_bytes: int
+    limit_bytes: int | None = None
+    supervisor_bytes: int | None = None
+    forkservers_bytes: int | None = None
+    workers_bytes: int | None = None
+    tree_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """The memory of one worker, in the ledger."""
+
+    id: str
+    model: str
+    pss_bytes: int | None = None
+    uss_bytes: int | None = None
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Who uses how much. `gpus` has the supervisor's own form, one object each."""
+
+    host: HostMemory
+    gpus: tuple[dict[str, Any], ...] = ()
+    workers: tuple[WorkerShare, ...] = ()
