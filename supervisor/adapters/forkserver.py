@@ -1,0 +1,186 @@
+"""One forkserver process and the conversation with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from modelsup.worker.contract import LaunchSpec
+
+from ..domain import Exit
+from .logs import PipeReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_MESSAGE: Final = 64 * 1024  # bytes
+QUICK_EXIT: Final = 5.0  # seconds between the end of its control socket and that of its process
+
+# What a worker may see of the supervisor's environment: never its secrets.
+PASSED_ON: Final = (
+    "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV",
+    "CUDA_HOME", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS",
+)  # fmt: skip
+FIXED: Final = {
+    # A BLAS that starts its threads at import would make forking unsafe.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "PYTHONUNBUFFERED": "1",
+    "MALLOC_ARENA_MAX": "4",
+}
+
+
+class ForkserverError(Exception):
+    """A worker that could not be forked; the message says why."""
+
+
+class ForkserverGone(ForkserverError):
+    """The forkserver ended before it answered; another one may do better."""
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment of a forkserver and so of its workers."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | FIXED
+
+
+class Forkserver:
+    """Starts workers of one runtime and hears of their ends."""
+
+    def __init__(
+        self,
+        runtime: str,
+        on_output: Callable[[bytes], None],
+        on_exit: Callable[[str, Exit], None],
+        on_end: Callable[[Forkserver], None],
+    ) -> None:
+        self.runtime = runtime
+        self.alive = True
+        self._on_exit = on_exit
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._spawns: dict[str, asyncio.Future[tuple[int, int]]] = {}
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        life_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        output, output_write = os.pipe2(os.O_CLOEXEC)
+        self._output = PipeReader(self._loop, output, on_output, lambda: None)
+        try:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "modelsup.worker.forkserver", "--runtime", runtime,
+                    "--control", str(theirs.fileno()), "--lifeline", str(life_read),
+                ],
+                stdin=subprocess.DEVNULL, stdout=output_write, stderr=output_write,
+                pass_fds=(theirs.fileno(), life_read), env=clean_environment(),
+                start_new_session=True,
+            )  # fmt: skip
+        finally:
+            theirs.close()
+            os.close(life_read)
+            os.close(output_write)
+        self.pid = self._process.pid
+        self._loop.add_reader(self._control.fileno(), self._on_readable)
+
+    @property
+    def state(self) -> str:
+        """Return "importing", "ready" or "ended"."""
+        if not self.alive:
+            return "ended"
+        return "ready" if self._ready.done() else "importing"
+
+    async def ready(self) -> None:
+        """Wait until the framework is imported. Raises ForkserverError."""
+        await asyncio.shield(self._ready)
+
+    async def spawn(self, spec: LaunchSpec, descriptors: tuple[int, ...]) -> tuple[int, int]:
+        """Fork a worker; return its pid and a pidfd of it. Raises ForkserverError."""
+        await self.ready()
+        if not self.alive:
+            raise ForkserverGone(f"the {self.runtime} forkserver ended")
+        answer = self._spawns[spec.uid] = self._loop.create_future()
+        request = json.dumps({"op": "spawn", "spec": json.loads(spec.to_json())}).encode()
+        try:
+            socket.send_fds(self._control, [request], descriptors)
+        except OSError as error:
+            del self._spawns[spec.uid]
+            raise ForkserverGone(
+                f"the {self.runtime} forkserver does not listen: {error.strerror}"
+            ) from error
+        return await answer
+
+    def _on_readable(self) -> None:
+        while self.alive:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, descriptors = b"", []
+            if not data:
+                self._end()
+                return
+            self._on_event(json.loads(data), descriptors)
+
+    def _on_event(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        match message["event"]:
+            case "ready":
+                self._ready.set_result(None)
+            case "broken":
+                self._fail_ready(ForkserverError(broken_text(self.runtime, message["message"])))
+            case "spawned":
+                self._answer_spawn(message["uid"], message["pid"], descriptors[0])
+            case "refused":
+                refused = self._spawns.pop(message["uid"])
+                refused.set_exception(ForkserverError(message["message"]))
+            case "exited":
+                report = {k: message[k] for k in ("code", "signal", "max_rss", "cpu_seconds")}
+                self._on_exit(message["uid"], Exit(**report))
+
+    def _answer_spawn(self, uid: str, pid: int, pidfd: int) -> None:
+        self._spawns.pop(uid).set_result((pid, pidfd))
+
+    def _fail_ready(self, error: ForkserverError) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # told to whoever waits; nobody may be waiting
+
+    def _end(self) -> None:
+        """Its control socket is closed: fail who waits, collect it, and tell the launcher."""
+        self.alive = False
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        os.close(self._lifeline)  # the kernel kills what is left of it
+        gone = ForkserverGone(f"the {self.runtime} forkserver (pid {self.pid}) ended unexpectedly")
+        self._fail_ready(gone)
+        for waiting in self._spawns.values():
+            if not waiting.done():
+                waiting.set_exception(gone)
+        self._spawns.clear()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(QUICK_EXIT)
+        self._output.close()
+        self._on_end(self)
+
+    def close(self) -> None:
+        """End it. Workers that are still alive go on, collected by the supervisor."""
+        if self.alive:
+            self._end()
+
+
+def broken_text(runtime: str, message: str) -> str:
+    """Say what keeps a runtime from starting, and what to do."""
+    if message.startswith("ModuleNotFoundError"):
+        return (
+            f"runtime {runtime} is not installed ({message}): "
+            f"pip install 'modelsup[{runtime}]' into the supervisor's environment"
+        )
+    return f"runtime {runtime} does not start: {message}"

@@ -1,0 +1,158 @@
+"""Starts workers on this machine: one forkserver per runtime, a handle per worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from modelsup.worker.contract import StatusMessage
+
+from .forkserver import Forkserver, ForkserverError, ForkserverGone
+from .handle import LocalHandle, WorkerPipes
+from .host import kill_orphans
+from .logs import LogBook, PipeReader
+from .upstream import HttpUpstream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from modelsup.worker.contract import LaunchSpec
+
+    from ..domain import Exit
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 2  # a forkserver that ends under a spawn is replaced once
+
+
+class LocalLauncher:
+    """Launcher of this machine. `run_dir` holds one temporary folder per worker."""
+
+    def __init__(self, run_dir: Path, logs: LogBook) -> None:
+        self._run_dir = run_dir
+        self._logs = logs
+        self._forkservers: dict[str, Forkserver] = {}
+        self._handles: dict[str, LocalHandle] = {}
+        self._early_exits: dict[str, Exit] = {}
+
+    def forkservers(self) -> list[Forkserver]:
+        """Return the forkservers that live."""
+        return list(self._forkservers.values())
+
+    async def preload(self, runtime: str) -> None:
+        """Start the forkserver of a runtime and wait for its import. Raises ForkserverError."""
+        await self._forkserver(runtime).ready()
+
+    async def spawn(
+        self, spec: LaunchSpec, on_status: Callable[[StatusMessage], None]
+    ) -> LocalHandle:
+        """Start a worker. Raises ForkserverError or OSError; then nothing is left of it."""
+        pipes = WorkerPipes.open()
+        temp_dir = self._run_dir / spec.uid
+        try:
+            temp_dir.mkdir(mode=0o700, parents=True)
+            forkserver, pid, pidfd = await self._fork(spec, pipes)
+        except BaseException:
+            pipes.close()
+            if temp_dir.exists():
+                temp_dir.rmdir()
+            raise
+        pipes.close_theirs()
+        handle = self._handles[spec.uid] = LocalHandle(
+            pid,
+            pidfd,
+            lifeline=pipes.lifeline,
+            readers=self._readers(spec, pipes, on_status),
+            upstream=HttpUpstream(*pipes.address, spec.secret),
+            temp_dir=temp_dir,
+            parent=forkserver,
+            on_disposed=lambda: self._on_disposed(spec.uid),
+        )
+        if early := self._early_exits.pop(spec.uid, None):
+            handle.on_report(early)
+        return handle
+
+    async def _fork(self, spec: LaunchSpec, pipes: WorkerPipes) -> tuple[Forkserver, int, int]:
+        for _ in range(TRIES - 1):
+            forkserver = self._forkserver(spec.runtime)
+            try:
+                return forkserver, *await forkserver.spawn(spec, pipes.theirs)
+            except ForkserverGone as error:
+                logger.warning("%s; starting another", error)
+        forkserver = self._forkserver(spec.runtime)
+        return forkserver, *await forkserver.spawn(spec, pipes.theirs)
+
+    def _forkserver(self, runtime: str) -> Forkserver:
+        running = self._forkservers.get(runtime)
+        if running is None:
+            name = f"forkserver {runtime}"
+            running = self._forkservers[runtime] = Forkserver(
+                runtime,
+                lambda data: self._logs.append(name, name, data),
+                self._on_exit,
+                self._on_forkserver_end,
+            )
+            logger.info("forkserver started", extra={"runtime": runtime, "pid": running.pid})
+        return running
+
+    def _on_forkserver_end(self, ended: Forkserver) -> None:
+        if self._forkservers.get(ended.runtime) is ended:
+            del self._forkservers[ended.runtime]
+
+    def _on_exit(self, uid: str, report: Exit) -> None:
+        if handle := self._handles.get(uid):
+            handle.on_report(report)
+        else:
+            self._early_exits[uid] = report
+
+    def _readers(
+        self, spec: LaunchSpec, pipes: WorkerPipes, on_status: Callable[[StatusMessage], None]
+    ) -> tuple[PipeReader, PipeReader]:
+        loop = asyncio.get_running_loop()
+        lines = StatusLines(spec.uid, on_status)
+        log = PipeReader(
+            loop, pipes.log, lambda data: self._logs.append(spec.model, spec.uid, data), _nothing
+        )
+        return log, PipeReader(loop, pipes.status, lines.feed, _nothing)
+
+    def _on_disposed(self, uid: str) -> None:
+        del self._handles[uid]
+        known = {f.pid for f in self._forkservers.values()} | {h.pid for h in self._handles.values()}
+        for orphan in kill_orphans(known):
+            logger.warning(
+                "killed a process that a worker left behind",
+                extra={"worker": uid, "pid": orphan.pid, "command": orphan.cmdline},
+            )
+
+    def close(self) -> None:
+        """End all forkservers."""
+        for forkserver in self.forkservers():
+            forkserver.close()
+
+
+class StatusLines:
+    """Turns the bytes of a status pipe into messages of one worker."""
+
+    def __init__(self, uid: str, on_status: Callable[[StatusMessage], None]) -> None:
+        self._uid = uid
+        self._on_status = on_status
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they come; pass on each whole message, skip what is none."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            try:
+                message = StatusMessage.from_line(line)
+            except (TypeError, KeyError, ValueError):
+                logger.warning("a worker sent a broken status line", extra={"worker": self._uid})
+                continue
+            if message.uid == self._uid:
+                self._on_status(message)
+
+
+def _nothing() -> None:
+    """Ignore the end of a pipe: the worker's end is known from its process."""

@@ -1,0 +1,175 @@
+"""The outside as the fleet needs it; `daemon` plugs the adapters in.
+
+A worker may live on another machine: nothing here speaks of descriptors, pids of ours or files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from modelsup.worker.contract import LaunchSpec, StatusMessage
+
+    from ..domain import CatalogueEntry, Exit, Lease, Memory, SlotKey
+
+    Headers = Sequence[tuple[bytes, bytes]]
+
+
+class UpstreamResponse(Protocol):
+    """A worker's answer whose head has arrived."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]  # lower-case names, hop-by-hop headers left out
+
+    @property
+    def whole(self) -> bytes | None:
+        """The body, if all of it arrived with the head; then `chunks` need not be read."""
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives. Raises WorkerDied when it ends early."""
+        ...
+
+    def close(self) -> None:
+        """Give up the rest of the answer; the connection is not used again."""
+        ...
+
+
+class Upstream(Protocol):
+    """Keep-alive HTTP connections to one worker."""
+
+    async def exchange(
+        self,
+        method: bytes,
+        path: bytes,
+        headers: Headers,
+        body: bytes,
+        more: AsyncIterator[bytes] | None,
+    ) -> UpstreamResponse:
+        """Send one request and return once the head of its answer is here.
+
+        `body` is all of it when `more` is None, else its beginning. Hop-by-hop headers and the
+        secret are this side's business. Raises WorkerDied when the worker is not reachable or
+        ends the connection first.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Handle(Protocol):
+    """One launched worker process."""
+
+    pid: int
+    upstream: Upstream
+
+    async def exited(self) -> Exit:
+        """Wait for the end of the process. May be awaited by many, and again after the end."""
+        ...
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the worker's process group."""
+        ...
+
+    def kill(self) -> None:
+        """Send SIGKILL to the worker's process group."""
+        ...
+
+    def memory(self) -> Memory | None:
+        """Measure the worker's own host memory now; None when it is gone."""
+        ...
+
+    def dispose(self) -> None:
+        """After the end: remove its temporary folder, its orphans and its descriptors."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts workers."""
+
+    async def spawn(self, spec: LaunchSpec, on_status: Callable[[StatusMessage], None]) -> Handle:
+        """Start a worker and return once its process exists. Raises LaunchFailed.
+
+        `on_status` is called on the event loop with each message of that worker.
+        """
+        ...
+
+
+class LaunchFailed(Exception):
+    """The process could not be started; the message says why."""
+
+
+class Logs(Protocol):
+    """What workers print."""
+
+    def last_lines(self, worker: str, count: int) -> tuple[str, ...]:
+        """Return the last lines of one worker."""
+        ...
+
+
+class Sources(Protocol):
+    """Where models come from."""
+
+    def resolve(self, entry: CatalogueEntry, version: str | None) -> tuple[str, str | None]:
+        """Return (version, absolute path) of what is to be loaded. Raises BadSource."""
+        ...
+
+    def fingerprint(self, entry: CatalogueEntry) -> object:
+        """Return a value that changes when the files of the model do."""
+        ...
+
+
+class BadSource(Exception):
+    """A source that cannot be a model; the message says why."""
+
+
+class Store(Protocol):
+    """What survives a restart."""
+
+    def put_model(self, entry: CatalogueEntry) -> None:
+        """Add or replace a model of the catalogue."""
+        ...
+
+    def delete_model(self, name: str) -> None:
+        """Remove a model of the catalogue."""
+        ...
+
+    def add_wanted(self, key: SlotKey) -> None:
+        """Note that this is to be loaded again after a restart."""
+        ...
+
+    def remove_wanted(self, key: SlotKey) -> None:
+        """Forget that."""
+        ...
+
+    def put_lease(self, lease: Lease) -> None:
+        """Add or replace a client's lease."""
+        ...
+
+    def delete_lease(self, client: str) -> None:
+        """Remove a client's lease."""
+        ...
+
+    def add_worker(self, uid: str, model: str, pid: int) -> None:
+        """Note a running worker, so that a later supervisor can look for it."""
+        ...
+
+    def remove_worker(self, uid: str) -> None:
+        """Forget it."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    def wall(self) -> float:
+        """Return UNIX seconds."""
+        ...

@@ -1,0 +1,104 @@
+"""What the fleet shows of itself: frozen snapshots whose `asdict` is the HTTP contract's JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelsup.worker.contract import Signature
+
+    from ..domain import Failure, Options, Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker. Times are UNIX seconds."""
+
+    id: str
+    model: str
+    version: str
+    runtime: str
+    pid: int | None
+    state: str
+    since: float
+    device: str | None
+    private_to: str | None
+    clients: tuple[str, ...]
+    pinned: bool
+    in_flight: int
+    requests: int
+    last_used_at: float | None
+    restarts: int
+    gpu_memory_limit_bytes: int | None
+    seconds: dict[str, float]  # by stage of the load
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """One model of the catalogue."""
+
+    name: str
+    source: str | None
+    runtime: str
+    version: str | None  # of the shared worker, where there is one
+    versions: tuple[str, ...]
+    state: str
+    workers: tuple[str, ...]
+    clients: tuple[str, ...]
+    pinned: bool
+    options: Options
+    failure: Failure | None
+    signatures: tuple[Signature, ...] | None  # known once it has been loaded
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """One client and its current model."""
+
+    id: str
+    model: str
+    version: str
+    worker: str | None
+    private: bool
+    since: float
+    expires_in_seconds: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The answer to a load that is ready."""
+
+    model: str
+    version: str
+    worker: str
+    already_loaded: bool
+    seconds: dict[str, float]  # "queue", "fork", "load", "warm", "total"
+    host_bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The answer to a swap. `receipt` is None when the previous model stays: `kept` says why."""
+
+    client: str
+    model: str
+    version: str
+    worker: str
+    previous: str | None
+    receipt: Receipt | None
+    kept: str | None
+    seconds: dict[str, float] = field(default_factory=dict)  # "load", "total"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The answer to a release."""
+
+    client: str
+    model: str
+    receipt: Receipt | None
+    kept: str | None
