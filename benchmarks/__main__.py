@@ -1,0 +1,97 @@
+"""Measure modelsup against two other ways to serve many models: `python -m benchmarks --help`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import platformdirs
+
+from examples.local_supervisor import StartError
+
+from . import memory, predict, swap
+from .processes import BenchmarkError
+from .report import Report, publish
+from .workload import MODELS, workloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CACHE = Path(platformdirs.user_cache_dir("modelsup")) / "benchmark-models"
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what every benchmark takes."""
+    for option in (
+        click.option("--json", "target", type=click.Path(path_type=Path), help="Result file."),
+        click.option("--quick", is_flag=True, help="Fewer rounds: shows that it runs."),
+        click.option(
+            "--models-dir",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=CACHE,
+            show_default=True,
+            help="Where models are kept; what is missing is made.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def main() -> None:
+    """Measure modelsup and two baselines in one run, on the same work."""
+
+
+@main.command("swap")
+@_options
+@click.option("--models", default=",".join(MODELS), show_default=True, help="Comma-separated.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+def swap_command(
+    target: Path | None, quick: bool, models_dir: Path, models: str, rounds: int
+) -> None:
+    """Seconds from the swap to the first right answer."""
+    names = models.split(",")
+    if unknown := set(names) - set(MODELS):
+        raise click.BadParameter(f"no such model: {', '.join(sorted(unknown))}")
+    ready = workloads(swap.needed(names), models_dir)
+    _measure(target, lambda folder: swap.run(names, ready, 1 if quick else rounds, folder))
+
+
+@main.command("memory")
+@_options
+@click.option("--model", type=click.Choice(MODELS), default="resnet50", show_default=True)
+@click.option("--cycles", type=click.IntRange(1), default=5, show_default=True)
+def memory_command(
+    target: Path | None, quick: bool, models_dir: Path, model: str, cycles: int
+) -> None:
+    """Megabytes left after models were loaded and unloaded."""
+    ready = workloads([model], models_dir)[model]
+    _measure(target, lambda folder: memory.run(ready, 1 if quick else cycles, folder))
+
+
+@main.command("predict")
+@_options
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True)
+def predict_command(
+    target: Path | None, quick: bool, models_dir: Path, rounds: int, seconds: float
+) -> None:
+    """Predictions per second and latency of a small model."""
+    ready = workloads(["tiny"], models_dir)["tiny"]
+    rounds, seconds = (1, 1.0) if quick else (rounds, seconds)
+    _measure(target, lambda folder: predict.run(ready, rounds, seconds, folder))
+
+
+def _measure(target: Path | None, benchmark: Callable[[Path], Report]) -> None:
+    try:
+        with tempfile.TemporaryDirectory(prefix="modelsup-benchmark-") as folder:
+            report = benchmark(Path(folder))
+    except (BenchmarkError, StartError) as problem:
+        raise click.ClickException(str(problem)) from problem
+    publish(report, target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Baseline "Flask proxy": Flask and requests between the client and one worker.
+
+python -m benchmarks.baselines.flask_proxy WORKER_URL SECRET
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import requests
+from flask import Flask, Response, request
+from modelsup.worker.contract import SECRET_HEADER
+
+from .serving import serve
+
+TIMEOUT_SECONDS = 60
+
+
+def create_app(worker_url: str, secret: str) -> Flask:
+    """Return an app that passes predictions on. Each thread keeps a connection of its own."""
+    app = Flask(__name__)
+    local = threading.local()
+
+    @app.post("/v1/models/<name>:predict")
+    def predict(name: str) -> Response:
+        if not hasattr(local, "session"):
+            local.session = requests.Session()
+        answer = local.session.post(
+            f"{worker_url}/v1/predict",
+            data=request.get_data(),
+            headers={"Content-Type": "application/json", SECRET_HEADER: secret},
+            timeout=TIMEOUT_SECONDS,
+        )
+        return Response(answer.content, answer.status_code, mimetype="application/json")
+
+    return app
+
+
+if __name__ == "__main__":
+    serve(create_app(*sys.argv[1:3]))
