@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 READY_SECONDS = 90.0
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.05
-COMMAND = Path(sys.executable).with_name("modelsup")
 
 
 class StartError(Exception):
@@ -61,7 +60,8 @@ def local_supervisor(*options: str) -> Iterator[LocalSupervisor]:
     """
     with tempfile.TemporaryDirectory(prefix="modelsup-") as folder:
         port = _free_port()
-        command = [str(COMMAND), "start", "--port", str(port), "--state-dir", folder, *options]
+        command = [sys.executable, "-m", "modelsup.cli", "start", "--port", str(port)]
+        command += ["--state-dir", folder, *options]
         log = Path(folder, "supervisor.log")
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -1,0 +1,194 @@
+"""The whole of modelsup in a minute: `python -m examples.demo`.
+
+Trains small classifiers, serves them to two clients, swaps the model of one while the other
+keeps asking, unloads everything, and checks that the memory is back. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from modelsup.client import Client, ModelsupError
+from rich.console import Console
+from rich.table import Table
+
+from .digits import train_elsewhere
+from .local_supervisor import StartError, local_supervisor
+from .steps import step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from modelsup.client import Receipt, Session
+
+    from .local_supervisor import LocalSupervisor
+
+    Arrays = dict[str, np.ndarray[Any, Any]]
+
+MB = 10**6  # bytes
+ALLOWED_LEFT = 10 * MB  # what may be missing from the memory after everything is unloaded
+ROWS = 32  # images in one of alice's requests
+QUIET_SECONDS = 1.0
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+
+
+def main() -> int:
+    """Run the demo. Returns the exit code: 0 only if every check held."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="modelsup-demo-") as folder:
+            with step("Train three small classifiers on handwritten digits"):
+                held_out = train_elsewhere(Path(folder))
+            with _started() as supervisor, Client(supervisor.url) as client:
+                problems = _show(supervisor, client, Path(folder), held_out)
+    except subprocess.CalledProcessError as error:
+        problems = [f"The training failed: {error.stdout.strip()[-2000:]}"]
+    except (StartError, ModelsupError) as error:
+        problems = [f"The demo could not go on: {error}"]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+@contextmanager
+def _started() -> Iterator[LocalSupervisor]:
+    with ExitStack() as stack:
+        with step("Start modelsup and import TensorFlow once, in the forkserver"):
+            supervisor = stack.enter_context(local_supervisor("--preload", "tensorflow"))
+        yield supervisor
+
+
+def _show(supervisor: LocalSupervisor, client: Client, folder: Path, held_out: Arrays) -> list[str]:
+    """Walk through the demo; return what did not hold, as sentences."""
+    memory = {"before the loads": supervisor.pss_bytes()}
+    for name in ("dense", "conv"):
+        with step(f"Load {name}"):
+            loaded = client.load(name, folder / f"{name}.keras")
+        out.print(f"{name} is ready in worker {loaded.worker}, {loaded.seconds['total']:.2f} s")
+    alice, bob = client.session("alice"), client.session("bob")
+    alice.swap("dense")
+    bob.swap("conv")
+    for session in (alice, bob):
+        _print_accuracy(session, held_out)
+    memory["two models loaded"] = supervisor.pss_bytes()
+    problems = _swap_beside(alice, bob, folder, held_out)
+    _print_accuracy(bob, held_out)
+    memory["bob swapped to deep"] = supervisor.pss_bytes()
+    with step("Release both clients and unload what is left"):
+        _unload_all(client, (alice, bob))
+    memory["all unloaded"] = supervisor.pss_bytes()
+    _print_memory(memory)
+    return problems + _memory_problems(memory["all unloaded"] - memory["before the loads"])
+
+
+def _print_accuracy(session: Session, held_out: Arrays) -> None:
+    answers = np.asarray(session.predict(held_out["x"]))
+    accuracy = float(np.mean(answers.argmax(axis=1) == held_out["y"]))
+    count = len(held_out["y"])
+    out.print(f"{session.id} asks {session.model}: {accuracy:.1%} of {count} digits right")
+
+
+def _swap_beside(alice: Session, bob: Session, folder: Path, held_out: Arrays) -> list[str]:
+    """Swap bob's model while alice keeps asking hers; report what alice saw."""
+    with _Asking(alice, held_out) as asking:
+        with step("Let alice ask in a quiet machine"):
+            time.sleep(QUIET_SECONDS)
+        begin = time.monotonic()
+        with step("Swap bob's model while alice asks"):
+            receipt = bob.swap("deep", folder / "deep.keras")
+        end = time.monotonic()
+    out.print(f"bob's swap from conv to deep took {end - begin:.2f} s")
+    if receipt is not None:
+        _print_receipt(receipt)
+    for label, times in (
+        ("before the swap", asking.latencies(0.0, begin)),
+        ("during the swap", asking.latencies(begin, end)),
+    ):
+        median = f"p50 {statistics.median(times) * 1000:.1f} ms" if times else "no request ended"
+        out.print(f"alice {label}: {len(times)} requests, {median}")
+    out.print(f"alice's failed requests: {len(asking.failures)}")
+    return [f"A request of alice failed: {failure}" for failure in asking.failures[:3]]
+
+
+class _Asking:
+    """Predicts in a thread for as long as the `with` block lasts."""
+
+    def __init__(self, session: Session, held_out: Arrays) -> None:
+        self.failures: list[str] = []
+        self._session = session
+        self._x = held_out["x"][:ROWS]
+        self._expected = held_out[session.model][:ROWS]
+        self._ended: list[tuple[float, float]] = []  # (moment of the answer, seconds it took)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> _Asking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def latencies(self, begin: float, end: float) -> list[float]:
+        """Return the seconds of each request that was answered between the two moments."""
+        return [seconds for moment, seconds in self._ended if begin <= moment < end]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            started = time.monotonic()
+            try:
+                answer = np.asarray(self._session.predict(self._x))
+            except ModelsupError as error:
+                self.failures.append(str(error))
+                continue
+            self._ended.append((time.monotonic(), time.monotonic() - started))
+            if not np.allclose(answer, self._expected, atol=1e-4):
+                self.failures.append("the answer was not that of her model")
+
+
+def _unload_all(client: Client, sessions: tuple[Session, ...]) -> None:
+    for session in sessions:
+        released = session.release()
+        if released.receipt is not None:
+            _print_receipt(released.receipt)
+    for model in client.models():
+        if model.workers:
+            _print_receipt(client.unload(model.name))
+
+
+def _print_receipt(receipt: Receipt) -> None:
+    seen = "verified" if receipt.verified else "NOT verified"
+    out.print(
+        f"receipt for {receipt.model}: {receipt.outcome}, {receipt.freed.host_bytes / MB:.0f} MB "
+        f"of host memory freed, {seen}, {receipt.seconds.total * 1000:.0f} ms"
+    )
+
+
+def _print_memory(memory: dict[str, int]) -> None:
+    table = Table("moment", "MB", "against before", title="Supervisor, forkserver and workers")
+    before = memory["before the loads"]
+    for moment, held in memory.items():
+        table.add_row(moment, f"{held / MB:.1f}", f"{(held - before) / MB:+.1f}")
+    out.print(table)
+
+
+def _memory_problems(left: int) -> list[str]:
+    if left <= ALLOWED_LEFT:
+        out.print(f"All models are gone and {left / MB:+.1f} MB are left of them.")
+        return []
+    allowed = f"at most {ALLOWED_LEFT / MB:.0f} MB may be left"
+    return [f"{left / MB:.1f} MB are left of the models after all were unloaded; {allowed}."]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
