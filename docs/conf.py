@@ -19,6 +19,7 @@ extensions = [
     "settings_table",
 ]
 exclude_patterns = ["_build", "_ext"]
+smartquotes = False  # "--flag" stays as it is typed
 html_theme = "furo"
 html_title = f"modelsup {version}"
 
@@ -26,5 +27,6 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+default_role = "code"  # docstrings name things in single backticks

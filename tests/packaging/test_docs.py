@@ -1,0 +1,178 @@
+"""The documentation says what the code does: each test here fails when one moves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import html
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import modelsup.client
+import pytest
+from modelsup.cli.exits import Exit
+from modelsup.cli.main import cli
+from modelsup.supervisor.domain import Options
+from modelsup.supervisor.http.control import create_control
+from modelsup.supervisor.http.problem import STATUS
+from modelsup.supervisor.http.routes import Kind, match
+from modelsup.supervisor.settings import FIELDS
+from modelsup.supervisor.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)]
+
+
+def source(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def first_columns(text: str) -> list[str]:
+    """Return the words in backticks of the first cell of each row of a table."""
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+def section(text: str, heading: str) -> str:
+    """Return what stands between a heading and the next one of the same or a higher level."""
+    level = heading.index(" ")
+    _, _, rest = text.partition(heading + "\n")
+    assert rest, f"no heading {heading!r}"
+    return re.split(rf"^#{{1,{level}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield " ".join([*path, name]), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(DOCS), str(out)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return out
+
+
+def shown(site: Path, page: str) -> str:
+    """Return the text of a built page."""
+    text = (site / f"{page}.html").read_text(encoding="utf-8")
+    return html.unescape(re.sub(r"<[^>]+>", "", text))
+
+
+def test_the_reference_shows_every_command_and_flag(site: Path) -> None:
+    text = shown(site, "reference/cli")
+    flags = {
+        flag
+        for _, command in commands(cli)
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.hidden
+        for flag in parameter.opts
+        if flag.startswith("--")
+    }
+    assert {"--json", "--gpu-memory-fraction"} <= flags
+    assert [name for name, _ in commands(cli) if f"modelsup {name}" not in text] == []
+    assert sorted(flag for flag in flags if flag not in text) == []
+
+
+def test_the_reference_shows_every_setting(site: Path) -> None:
+    text = shown(site, "reference/settings")
+    assert [f.name for f in FIELDS if f.name not in text or f.help not in text] == []
+    assert str(Path.home()) not in text
+
+
+def test_the_reference_shows_every_public_name_of_the_client(site: Path) -> None:
+    text = shown(site, "reference/python")
+    missing = [n for n in modelsup.client.__all__ if f"modelsup.client.{n}" not in text]
+    assert missing == []
+
+
+def quoted_commands() -> list[str]:
+    """Return each `modelsup ...` line of a code block in the README or the documentation."""
+    lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    found = [re.match(r"(?:\$ )?modelsup (\w.*)", line) for line in lines]
+    return sorted({match[1] for match in found if match and "`" not in match[1]})
+
+
+@pytest.mark.parametrize("line", quoted_commands())
+def test_quoted_commands_are_understood(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        assert name in command.commands
+        command = command.commands[name]
+    parser_context = command.make_context(name, words, parent=context, resilient_parsing=True)
+    assert parser_context.args == []
+
+
+def test_exit_codes() -> None:
+    table = re.findall(r"^\| (\d+) \|", section(source("reference/cli.md"), "## Exit codes"), re.M)
+    assert [int(code) for code in table] == [code.value for code in Exit]
+
+
+def test_error_codes_and_their_statuses() -> None:
+    rows = re.findall(r"^\| (\d{3}) \| (.*?) \|", source("reference/http-api.md"), re.MULTILINE)
+    told = {(code, int(status)) for status, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+    assert told == set(STATUS.items()) | {("load_failed", 422)}
+
+
+def test_states_of_a_worker() -> None:
+    text = section(source("explanation/architecture.md"), "## The states of a worker")
+    assert first_columns(text) == [state.value for state in State]
+
+
+def test_states_of_a_model() -> None:
+    text = section(source("reference/http-api.md"), "### The model object")
+    (sentence,) = re.findall(r"`state` is one of ([^.]*)\.", text)
+    expected = {state.value for state in State} - {"gone"} | {"unloaded", "restarting"}
+    assert set(re.findall(r"`(\w+)`", sentence)) == expected
+
+
+def test_options_of_a_load() -> None:
+    text = section(source("reference/http-api.md"), "### Options")
+    assert first_columns(text) == [field.name for field in dataclasses.fields(Options)]
+
+
+def nameless(path: str) -> str:
+    """Return a path with each of its variables, `{name}` or `<name>`, as `{}`."""
+    return re.sub(r"\{\w+\}|<\w+>", "{}", path)
+
+
+def test_control_paths() -> None:
+    headings = re.findall(r"^### (.*)$", source("reference/http-api.md"), re.MULTILINE)
+    told = {
+        nameless(call)
+        for heading in headings
+        for call in re.findall(r"`([A-Z]+ /api[^`]*)`", heading)
+    }
+    loop = asyncio.new_event_loop()
+    nothing = cast("Any", None)  # the rules are read, no call is made
+    rules = create_control(nothing, loop, nothing, nothing).wsgi.url_map.iter_rules()
+    loop.close()
+    own = {"HEAD", "OPTIONS"}  # Flask's
+    there = {nameless(f"{m} {rule.rule}") for rule in rules for m in (rule.methods or set()) - own}
+    assert told == there
+
+
+def test_prediction_paths() -> None:
+    text = section(source("reference/http-api.md"), "## Predictions")
+    calls = re.findall(r"`(GET|POST) (/[^`]*)`", text)
+    routes = {call: match(nameless(call[1]).replace("{}", "1").encode()) for call in calls}
+    assert [call for call, route in routes.items() if route is None] == []
+    found = [(call[0], route) for call, route in routes.items() if route is not None]
+    assert [route for method, route in found if method not in route.methods] == []
+    unsupported = {Kind.V1_CLASSIFY, Kind.V1_REGRESS}
+    assert {route.kind for _, route in found} == set(Kind) - unsupported
