@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 URL_VARIABLE: Final = "MODELSUP_URL"
-DEFAULT_TIMEOUT: Final = 120.0  # seconds; a first prediction may have to load its model
+DEFAULT_TIMEOUT: Final = 300.0  # seconds; a first prediction may have to load its model
 LOAD_WAIT: Final = 600.0  # seconds
 # What the supervisor may add to the time it was told to wait: to stop a worker that does not
 # want to stop, and to see its memory back.
@@ -168,9 +168,9 @@ class Client:
         """Return the model's outputs: one array, or arrays by name where it has several.
 
         `x` is an array, or what numpy makes one of, for a model with one input; a dict by input
-        name for several. Numbers are converted to the model's dtype; what would lose more than
-        precision is refused. Tensors travel in binary. Raises InvalidRequest, UnknownModel,
-        Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds.
+        name for several. Shapes and dtypes are the model's; the worker converts numbers to its
+        dtype where that keeps their values. Tensors travel in binary. Raises InvalidRequest,
+        UnknownModel, Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds.
         """
         path = f"/v2/models/{checked(name, 'model')}/infer"
         return self.predictor.predict(path, name, x, signature, timeout)

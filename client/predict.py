@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import tensors
-from .errors import InvalidRequest, ModelsupError, NotFound
+from .errors import InvalidRequest, ModelsupError
 from .transport import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy.typing as npt
     import requests
 
@@ -23,23 +22,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Inputs:
-    """The inputs of a signature: numpy dtype by name."""
+class _Input:
+    """The only input of a signature. `dtype` is numpy's name, "string" for bytes."""
 
-    dtypes: dict[str, str]
+    name: str
+    dtype: str
 
 
 class Predictor:
     """Sends arrays to models. Threads may share it.
 
-    The names and dtypes of a model's inputs are asked for once, and again when another worker has
+    What the input of a model is called is asked for once, and again when another worker has
     answered or a request was refused, because the model may have been replaced.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str | None], _Inputs] = {}
+        self._inputs: dict[tuple[str, str | None], _Input] = {}  # by model and signature
         self._workers: dict[str, str] = {}  # model -> the worker that answered last
 
     def predict(
@@ -54,15 +54,18 @@ class Predictor:
 
         `path` is the V2 `infer` path to ask, `model` the one behind it. Raises ModelsupError.
         """
-        described, fresh = self._inputs_of(model, signature)
+        if isinstance(x, Mapping):
+            inputs = {str(name): tensors.as_array(str(name), value) for name, value in x.items()}
+            return self._exchange(path, model, inputs, signature, timeout)
+        remembered = self._remembered(model, signature)
+        only = remembered or self._ask(model, signature)
         try:
-            return self._exchange(path, model, _named(x, described, model), signature, timeout)
-        except (InvalidRequest, NotFound):
+            return self._exchange(path, model, _named(x, only), signature, timeout)
+        except InvalidRequest:
             self._forget(model)
-            if fresh:
+            if remembered is None or self._ask(model, signature) == remembered:
                 raise
-        described, _ = self._inputs_of(model, signature)
-        return self._exchange(path, model, _named(x, described, model), signature, timeout)
+        return self.predict(path, model, x, signature, timeout)
 
     def _exchange(
         self,
@@ -88,33 +91,32 @@ class Predictor:
         outputs = _outputs(answer)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    def _inputs_of(self, model: str, signature: str | None) -> tuple[_Inputs, bool]:
-        """Return the inputs of a model, and whether they were asked for just now."""
-        key = (model, signature)
+    def _remembered(self, model: str, signature: str | None) -> _Input | None:
         with self._lock:
-            known = self._known.get(key)
-        if known is not None:
-            return known, False
-        known = self._ask(model, signature)
-        with self._lock:
-            self._known[key] = known
-        return known, True
+            return self._inputs.get((model, signature))
 
-    def _ask(self, model: str, signature: str | None) -> _Inputs:
+    def _ask(self, model: str, signature: str | None) -> _Input:
+        """Ask the supervisor what the only input is. Raises InvalidRequest if there are several."""
         if signature is None:
-            described = self._transport.json("GET", f"/v2/models/{model}")
-            return _Inputs(
-                {t["name"]: tensors.numpy_name(t["datatype"]) for t in described["inputs"]}
-            )
+            described = self._transport.json("GET", f"/v2/models/{model}")["inputs"]
+            inputs = [_Input(t["name"], tensors.numpy_name(t["datatype"])) for t in described]
+        else:
+            inputs = self._of_signature(model, signature)
+        if len(inputs) != 1:
+            names = ", ".join(i.name for i in inputs)
+            raise _invalid(model, f"has {len(inputs)} inputs ({names}); give arrays by name")
+        with self._lock:
+            self._inputs[(model, signature)] = inputs[0]
+        return inputs[0]
+
+    def _of_signature(self, model: str, signature: str) -> list[_Input]:
         # V2 metadata tells of the default signature alone.
-        signatures = self._transport.json("GET", f"/api/models/{model}")["signatures"] or []
-        inputs = {s["name"]: {t["name"]: t["dtype"] for t in s["inputs"]} for s in signatures}
+        known = self._transport.json("GET", f"/api/models/{model}")["signatures"] or []
+        inputs = {s["name"]: [_Input(t["name"], t["dtype"]) for t in s["inputs"]] for s in known}
         if signature in inputs:
-            return _Inputs(inputs[signature])
-        has = f"it has {', '.join(sorted(inputs))}" if inputs else "load the model first"
-        raise InvalidRequest(
-            f"model {model!r} has no signature {signature!r}; {has}", code="invalid", model=model
-        )
+            return inputs[signature]
+        has = f"it has {', '.join(sorted(inputs))}" if inputs else "it is not loaded"
+        raise _invalid(model, f"has no signature {signature!r}: {has}")
 
     def _note_worker(self, model: str, worker: str | None) -> None:
         with self._lock:
@@ -126,30 +128,16 @@ class Predictor:
 
     def _forget(self, model: str) -> None:
         with self._lock:
-            for key in [key for key in self._known if key[0] == model]:
-                del self._known[key]
+            for key in [key for key in self._inputs if key[0] == model]:
+                del self._inputs[key]
 
 
-def _named(x: object, described: _Inputs, model: str) -> dict[str, Array]:
-    """Return the arrays by input name, in the dtypes that the model takes."""
-    names = list(described.dtypes)
-    if not isinstance(x, dict):
-        if len(names) != 1:
-            raise InvalidRequest(
-                f"model {model!r} has {len(names)} inputs ({', '.join(names)}); give a dict of "
-                "arrays by name",
-                code="invalid",
-                model=model,
-            )
-        x = {names[0]: x}
-    unknown = [str(name) for name in x if name not in described.dtypes]
-    if unknown:
-        raise InvalidRequest(
-            f"model {model!r} has no input {unknown[0]!r}; its inputs are {', '.join(names)}",
-            code="invalid",
-            model=model,
-        )
-    return {name: tensors.conform(x[name], described.dtypes[name], name) for name in x}
+def _named(x: object, only: _Input) -> dict[str, Array]:
+    return {only.name: tensors.narrowed(tensors.as_array(only.name, x), only.dtype)}
+
+
+def _invalid(model: str, problem: str) -> InvalidRequest:
+    return InvalidRequest(f"model {model!r} {problem}", code="invalid", model=model)
 
 
 def _outputs(answer: requests.Response) -> dict[str, Array]:

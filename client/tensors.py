@@ -44,6 +44,7 @@ _DATATYPES: Final = {
     "bfloat16": "BF16",
     "string": "BYTES",
 }
+_FLOATS: Final = {"float16", "float32", "float64"}
 _DTYPES: Final = {datatype: name for name, datatype in _DATATYPES.items()}
 
 
@@ -67,7 +68,7 @@ def encode(inputs: Mapping[str, Array], signature: str | None) -> tuple[bytes, i
         parts.append(raw)
     parameters: dict[str, Any] = {"binary_data_output": True}
     if signature is not None:
-        parameters["signature"] = signature
+        parameters["signature_name"] = signature
     header = json.dumps({"inputs": tensors, "parameters": parameters}).encode()
     return b"".join([header, *parts]), len(header)
 
@@ -102,38 +103,29 @@ def numpy_name(datatype: str) -> str:
     raise ModelsupError(f"{datatype!r} is not a V2 datatype", code="bad_answer")
 
 
-def conform(value: object, dtype: str, name: str) -> Array:
-    """Return `value` as an array of `dtype`, numpy's name or "string".
-
-    Floats may lose precision and integers may become floats; a fraction or a number out of range
-    is never dropped silently. Raises InvalidRequest that names the input.
-    """
+def as_array(name: str, value: object) -> Array:
+    """Return what numpy makes of `value`. Raises InvalidRequest, which names the input."""
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except ValueError as error:  # rows of different lengths
         raise _unusable(name, f"cannot be made an array: {error}") from error
-    if dtype == "string":
+
+
+def narrowed(array: Array, dtype: str) -> Array:
+    """Return numbers in the float type `dtype` of the model, to send no more than it takes.
+
+    Whatever would change by more than its last digits stays as it is: the worker says what is
+    wrong with it.
+    """
+    if dtype not in _FLOATS or array.dtype.kind not in "iuf":
         return array
-    wanted = _numpy_type(dtype, name)
-    if array.dtype == wanted:
-        return array
-    if array.dtype.kind not in "biuf" and array.dtype != _bfloat16:
-        raise _unusable(name, f"has {array.dtype} values, but the model takes {dtype}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(wanted)
-    if wanted.kind in "biu" and not np.array_equal(cast, array):
-        raise _unusable(name, f"has {array.dtype} values that the model's {dtype} cannot hold")
-    return cast
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    return cast if np.array_equal(np.isfinite(cast), np.isfinite(array)) else array
 
 
 def _unusable(name: str, problem: str) -> InvalidRequest:
     return InvalidRequest(f"input {name!r} {problem}", code="invalid")
-
-
-def _numpy_type(dtype: str, name: str) -> np.dtype[Any]:
-    if dtype == "bfloat16" and _bfloat16 is None:
-        raise _unusable(name, "is bfloat16, which numpy lacks; install ml_dtypes")
-    return np.dtype(_bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def _datatype(name: str, array: Array) -> str:
@@ -192,5 +184,5 @@ def _from_bfloat16(bits: npt.NDArray[np.uint16]) -> Array:
 def _from_list(datatype: str, data: Any) -> Array:
     if datatype == "BYTES":
         return _objects([_as_bytes(item) for item in np.asarray(data, dtype=object).ravel()])
-    dtype = _numpy_type(numpy_name(datatype), "output") if datatype != "BF16" else np.float32
-    return np.asarray(data, dtype=dtype).ravel()
+    name = "float32" if datatype == "BF16" else numpy_name(datatype)
+    return np.asarray(data, dtype=name).ravel()

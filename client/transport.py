@@ -72,7 +72,7 @@ class Transport:
                     params=params,
                     data=data,
                     headers=sent,
-                    timeout=(CONNECT_SECONDS, None if stream else bound),
+                    timeout=(min(CONNECT_SECONDS, bound), None if stream else bound),
                     stream=stream,
                     allow_redirects=False,
                 )

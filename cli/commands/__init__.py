@@ -1,0 +1,1 @@
+"""The commands, one file each: they turn arguments into a call of the client."""

@@ -1,0 +1,103 @@
+"""Parameters that several commands take: names with completion, durations, options of a load."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from modelsup.client import Client
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_COMPLETION_TIMEOUT: Final = 1.0  # seconds; a shell that waits longer feels broken
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?", re.ASCII)
+_SECONDS: Final = {"ms": 0.001, "s": 1, None: 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def duration(value: str) -> float:
+    """Read a time such as 30, 30s, 10m or 1.5h as seconds. Raises BadParameter."""
+    found = _DURATION.fullmatch(value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a duration; write 30s, 10m or 1h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def complete_models(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the models that begin so; none where no supervisor answers."""
+    return _completions(ctx, incomplete, lambda client: [model.name for model in client.models()])
+
+
+def complete_clients(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the clients that begin so; none where no supervisor answers."""
+    return _completions(ctx, incomplete, lambda client: [lease.id for lease in client.clients()])
+
+
+def _completions(
+    ctx: click.Context, incomplete: str, known: Callable[[Client], list[str]]
+) -> list[CompletionItem]:
+    from modelsup.client import Client, ModelsupError
+
+    try:
+        with Client(ctx.find_root().params["url"], timeout=_COMPLETION_TIMEOUT) as client:
+            names = known(client)
+    except ModelsupError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+model_argument = click.argument("name", shell_complete=complete_models)
+client_argument = click.argument("client_id", metavar="CLIENT", shell_complete=complete_clients)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+wait_option = click.option(
+    "--wait",
+    type=duration,
+    default="10m",
+    show_default=True,
+    help="Longest wait until the model is ready. Its load goes on after that.",
+)
+
+_LOAD_OPTIONS: Final = (
+    click.option("--runtime", help="What loads the model: tensorflow, echo.", metavar="NAME"),
+    click.option(
+        "--gpu-memory-fraction",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Hard cap: this share of the GPU's memory.",
+    ),
+    click.option("--gpu-memory", metavar="SIZE", help="Hard cap: this much, such as 4GB."),
+    click.option("--ram", metavar="SIZE", help="Host memory to reserve, such as 2GB."),
+    click.option("--device", metavar="DEVICE", help="gpu:0, gpu:1, ... or cpu."),
+    click.option("--pin", is_flag=True, default=None, help="Never evict it."),
+    click.option("--ttl", type=duration, help="Unload it after so long without use."),
+    click.option(
+        "--threads", type=click.IntRange(1), help="Most threads that one operation may use."
+    ),
+)
+
+
+def load_options(command: F) -> F:
+    """Add the options of a load; the command gets them as `runtime` and as `options`."""
+
+    @functools.wraps(command)
+    def collected(*args: Any, **parameters: Any) -> Any:
+        names = ("gpu_memory_fraction", "gpu_memory", "ram", "device", "pin", "ttl", "threads")
+        given = {name: parameters.pop(name) for name in names}
+        if given["gpu_memory"] is not None and given["gpu_memory_fraction"] is not None:
+            raise click.UsageError("Give one of --gpu-memory-fraction and --gpu-memory, not both.")
+        options = {name: value for name, value in given.items() if value is not None}
+        return command(*args, **parameters, options=options)
+
+    decorated: Any = collected
+    for option in reversed(_LOAD_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # the decorators keep the function's type
