@@ -1,0 +1,125 @@
+"""One HTTP call to the gateway: its head, its body, and the answers it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from .problem import problem_headers, status_of
+from .request_body import RequestBody
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from ..errors import SupervisorError
+    from ..fleet.ports import UpstreamResponse
+    from .patience import Patience
+    from .request_body import Message, Receive
+
+    Send = Callable[[Message], Awaitable[None]]
+    Scope = dict[str, Any]
+
+LINGER: Final = 5.0  # seconds that a client gets to notice an answer that came before its body
+WORKER_HEADER: Final = b"x-modelsup-worker"
+REQUEST_ID: Final = b"x-request-id"
+
+_NOTED: Final = frozenset({b"content-length", b"transfer-encoding", REQUEST_ID})
+_CLOSE: Final = (b"connection", b"close")
+
+
+class Call:
+    """What belongs together for the time of one request.
+
+    `started` says whether the head of an answer was sent, `sending` whether the client is being
+    waited for to read.
+    """
+
+    __slots__ = ("_request_id", "_send", "body", "headers", "sending", "started")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_size: int) -> None:
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.started = False
+        self.sending = False
+        self._send = send
+        self._request_id: bytes | None = None
+        declared: int | None = 0
+        for name, value in self.headers:
+            if name in _NOTED:
+                if name == REQUEST_ID:
+                    self._request_id = value
+                elif name == b"content-length" and declared is not None and value.isdigit():
+                    declared = int(value)
+                else:
+                    declared = None
+        self.body = RequestBody(receive, declared, max_body_size)
+
+    async def pass_on(self, response: UpstreamResponse, worker: str, patience: Patience) -> None:
+        """Send a worker's answer to the client. Raises WorkerDied when it ends early."""
+        headers = response.headers
+        headers.append((WORKER_HEADER, worker.encode()))
+        self._finish_headers(headers)
+        self.started = True
+        start = {"type": "http.response.start", "status": response.status, "headers": headers}
+        whole = response.whole
+        if whole is not None and self.body.complete:
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": whole})
+            return
+        await self._send_patiently(start, patience)
+        async for piece in response.chunks():
+            message = {"type": "http.response.body", "body": piece, "more_body": True}
+            await self._send_patiently(message, patience)
+        patience.stop()
+        await self._end_body()
+
+    async def answer(
+        self, status: int, payload: object, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Answer in JSON; also before the body was read."""
+        body = orjson.dumps(payload)
+        head = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *headers,
+        ]
+        self._finish_headers(head)
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        if self.body.complete:
+            await self._send({"type": "http.response.body", "body": body})
+        else:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._end_body()
+
+    async def fail(self, error: SupervisorError) -> None:
+        """Answer with an error in the form that V1 and V2 share."""
+        headers = [
+            (name.lower().encode(), value.encode())
+            for name, value in problem_headers(error).items()
+            if name != "Content-Type"
+        ]
+        await self.answer(status_of(error), {"error": str(error)}, headers)
+
+    def _finish_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        if self._request_id is not None and all(name != REQUEST_ID for name, _ in headers):
+            headers.append((REQUEST_ID, self._request_id))
+        if not self.body.complete:
+            headers.append(_CLOSE)
+
+    async def _send_patiently(self, message: Message, patience: Patience) -> None:
+        self.sending = True
+        await self._send(message)
+        self.sending = False
+        patience.moved()
+
+    async def _end_body(self) -> None:
+        # Closing while the client still sends would reset the connection before it has read
+        # the answer. So what it sends is thrown away for a while.
+        if not self.body.complete:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER):
+                    await self.body.skip()
+        await self._send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,175 @@
+"""What TensorFlow Serving and KServe V2 clients are told about models. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from modelsup.worker.contract import Signature, TensorInfo
+
+    from ..fleet.views import ModelView
+
+DEFAULT_SIGNATURE: Final = "serving_default"
+
+_V1_TYPES: Final = {
+    "float16": "DT_HALF",
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+    "bfloat16": "DT_BFLOAT16",
+    "int8": "DT_INT8",
+    "int16": "DT_INT16",
+    "int32": "DT_INT32",
+    "int64": "DT_INT64",
+    "uint8": "DT_UINT8",
+    "uint16": "DT_UINT16",
+    "uint32": "DT_UINT32",
+    "uint64": "DT_UINT64",
+    "bool": "DT_BOOL",
+    "complex64": "DT_COMPLEX64",
+    "complex128": "DT_COMPLEX128",
+    "string": "DT_STRING",
+}
+_V2_TYPES: Final = {
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+    "bfloat16": "BF16",
+    "bool": "BOOL",
+    "string": "BYTES",
+}
+
+# A model that is not loaded but loads by itself is START, not AVAILABLE: its memory is not
+# taken yet, and who waits for AVAILABLE after a load must not be told so before.
+_V1_STATES: Final = {
+    "unloaded": "START",
+    "starting": "START",
+    "loading": "LOADING",
+    "warming": "LOADING",
+    "restarting": "LOADING",
+    "ready": "AVAILABLE",
+    "draining": "UNLOADING",
+    "stopping": "UNLOADING",
+}
+_V2_STATES: Final = {
+    "starting": "LOADING",
+    "loading": "LOADING",
+    "warming": "LOADING",
+    "restarting": "LOADING",
+    "ready": "READY",
+    "draining": "UNLOADING",
+    "stopping": "UNLOADING",
+}
+
+
+def v1_status(view: ModelView, versions: Sequence[str], *, autoload: bool) -> dict[str, Any]:
+    """Return TensorFlow Serving's model_version_status of these versions.
+
+    The model's state is that of the version its worker serves; others are not loaded.
+    """
+    return {
+        "model_version_status": [
+            _v1_version(view, version, autoload=autoload) for version in versions
+        ]
+    }
+
+
+def current_version(view: ModelView) -> str | None:
+    """Return the version that is served, else the one that would be; None without versions."""
+    if view.version is not None:
+        return view.version
+    return max(view.versions, key=_version_order, default=None)
+
+
+def v1_metadata(name: str, version: str, signatures: Iterable[Signature]) -> dict[str, Any]:
+    """Return TensorFlow Serving's answer to /metadata."""
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": version},
+        "metadata": {
+            "signature_def": {"signature_def": {s.name: _v1_signature(s) for s in signatures}}
+        },
+    }
+
+
+def v2_metadata(view: ModelView, signatures: Sequence[Signature]) -> dict[str, Any]:
+    """Return the V2 model metadata: of the default signature, or the only one."""
+    shown = next((s for s in signatures if s.name == DEFAULT_SIGNATURE), None) or signatures[0]
+    return {
+        "name": view.name,
+        "versions": list(view.versions),
+        "platform": view.runtime,
+        "inputs": [_v2_tensor(tensor) for tensor in shown.inputs],
+        "outputs": [_v2_tensor(tensor) for tensor in shown.outputs],
+    }
+
+
+def v2_index(views: Iterable[ModelView], *, ready_only: bool) -> list[dict[str, str]]:
+    """Return the V2 repository index, one entry for each model."""
+    entries = []
+    for view in views:
+        if view.state == "ready" or not ready_only:
+            entries.append(
+                {
+                    "name": view.name,
+                    "version": current_version(view) or "",
+                    "state": _V2_STATES.get(view.state, "UNAVAILABLE"),
+                    "reason": view.failure.message if view.failure else _v2_reason(view.state),
+                }
+            )
+    return entries
+
+
+def _v1_version(view: ModelView, version: str, *, autoload: bool) -> dict[str, Any]:
+    served = view.version is None or version == view.version
+    state = view.state if served else "unloaded"
+    word = _V1_STATES.get(state, "END")
+    message = ""
+    if state == "unloaded":
+        word = "START" if autoload else "END"
+        message = "not loaded; the first prediction loads it" if autoload else "not loaded"
+    failed = served and view.failure is not None and word != "AVAILABLE"
+    if failed and view.failure is not None:
+        message = view.failure.message
+    return {
+        "version": version,
+        "state": word,
+        "status": {"error_code": "UNKNOWN" if failed else "OK", "error_message": message},
+    }
+
+
+def _v2_reason(state: str) -> str:
+    return "" if state in _V2_STATES else state
+
+
+def _v1_signature(signature: Signature) -> dict[str, Any]:
+    return {
+        "inputs": {tensor.name: _v1_tensor(tensor) for tensor in signature.inputs},
+        "outputs": {tensor.name: _v1_tensor(tensor) for tensor in signature.outputs},
+        "method_name": f"tensorflow/serving/{signature.method}",
+        "defaults": {},
+    }
+
+
+def _v1_tensor(tensor: TensorInfo) -> dict[str, Any]:
+    dims = [{"size": str(_size(dim)), "name": ""} for dim in tensor.shape or ()]
+    return {
+        "dtype": _V1_TYPES.get(tensor.dtype, "DT_INVALID"),
+        "tensor_shape": {"dim": dims, "unknown_rank": tensor.shape is None},
+        "name": tensor.name,
+    }
+
+
+def _v2_tensor(tensor: TensorInfo) -> dict[str, Any]:
+    # V2 has no word for an unknown rank; one free dimension comes nearest.
+    shape = [-1] if tensor.shape is None else [_size(dim) for dim in tensor.shape]
+    datatype = _V2_TYPES.get(tensor.dtype, tensor.dtype.upper())
+    return {"name": tensor.name, "datatype": datatype, "shape": shape}
+
+
+def _size(dim: int | None) -> int:
+    return -1 if dim is None else dim
+
+
+def _version_order(version: str) -> tuple[int, str]:
+    return (int(version) if version.isdecimal() else -1, version)

@@ -1,0 +1,155 @@
+"""The V1 and V2 paths that ask about models or load them, beside the predictions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from http import HTTPStatus
+from importlib.metadata import version as package_version
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from ..errors import NotLoaded, UnknownModel
+from . import metadata
+from .problem import BadRequest
+from .routes import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..fleet.views import ModelView
+    from .call import Call
+    from .router import Router
+    from .routes import Route
+
+    EnsureReady = Callable[[Route, Call], Awaitable[None]]
+
+MAX_BODY: Final = 64 * 1024  # bytes of the body of a repository call
+V2_EXTENSIONS: Final = ("binary_tensor_data", "model_repository")
+
+
+class ModelInfo:
+    """Answers all paths but the predictions. `ensure_ready` loads a model for a caller."""
+
+    def __init__(self, router: Router, ensure_ready: EnsureReady, *, autoload: bool) -> None:
+        self._router = router
+        self._ensure_ready = ensure_ready
+        self._autoload = autoload
+        self._handlers = {
+            Kind.V1_STATUS: self._v1_status,
+            Kind.V1_METADATA: self._v1_metadata,
+            Kind.V2_METADATA: self._v2_metadata,
+            Kind.V2_READY: self._v2_ready,
+            Kind.V2_SERVER: self._v2_server,
+            Kind.V2_SERVER_LIVE: self._v2_live,
+            Kind.V2_SERVER_READY: self._v2_server_ready,
+            Kind.V2_INDEX: self._v2_index,
+            Kind.V2_LOAD: self._v2_load,
+            Kind.V2_UNLOAD: self._v2_unload,
+        }
+
+    async def answer(self, route: Route, call: Call) -> None:
+        """Answer one request."""
+        status, payload = await self._handlers[route.kind](route, call)
+        await call.answer(status, payload)
+
+    async def _v1_status(self, route: Route, call: Call) -> tuple[int, Any]:
+        view = self._view(route)
+        version = route.version or metadata.current_version(view)
+        versions = [] if version is None else [version]
+        return HTTPStatus.OK, metadata.v1_status(view, versions, autoload=self._autoload)
+
+    async def _v1_metadata(self, route: Route, call: Call) -> tuple[int, Any]:
+        view = await self._view_with_signatures(route, call)
+        version = route.version or metadata.current_version(view) or ""
+        return HTTPStatus.OK, metadata.v1_metadata(view.name, version, view.signatures or ())
+
+    async def _v2_metadata(self, route: Route, call: Call) -> tuple[int, Any]:
+        view = await self._view_with_signatures(route, call)
+        return HTTPStatus.OK, metadata.v2_metadata(view, view.signatures or ())
+
+    async def _v2_ready(self, route: Route, call: Call) -> tuple[int, Any]:
+        self._view(route)
+        ready = self._router.ready(route.model, route.version) is not None
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, {"name": route.model, "ready": ready}
+
+    async def _v2_server(self, route: Route, call: Call) -> tuple[int, Any]:
+        version = package_version("modelsup")
+        return HTTPStatus.OK, {
+            "name": "modelsup",
+            "version": version,
+            "extensions": V2_EXTENSIONS,
+        }
+
+    async def _v2_live(self, route: Route, call: Call) -> tuple[int, Any]:
+        return HTTPStatus.OK, {"live": True}
+
+    async def _v2_server_ready(self, route: Route, call: Call) -> tuple[int, Any]:
+        return HTTPStatus.OK, {"ready": True}
+
+    async def _v2_index(self, route: Route, call: Call) -> tuple[int, Any]:
+        wish = await _read_json(call)
+        ready_only = wish.get("ready", False) is True
+        return HTTPStatus.OK, metadata.v2_index(self._router.models(), ready_only=ready_only)
+
+    async def _v2_load(self, route: Route, call: Call) -> tuple[int, Any]:
+        if (await _read_json(call)).get("parameters"):
+            raise BadRequest(
+                "load takes no parameters here; "
+                f"give options with POST /api/models/{route.model}/load"
+            )
+        await self._router.load(route.model)
+        return HTTPStatus.OK, {}
+
+    async def _v2_unload(self, route: Route, call: Call) -> tuple[int, Any]:
+        await _read_json(call)
+        self._router.model(route.model)
+        with suppress(NotLoaded):  # V2 clients unload what may not be loaded, and expect success
+            await self._router.unload(route.model)
+        return HTTPStatus.OK, {}
+
+    def _view(self, route: Route) -> ModelView:
+        """Return the model of a path, in whose versions the asked-for one is."""
+        try:
+            view = self._router.model(route.model)
+        except UnknownModel as error:
+            message = f"Could not find any versions of model {route.model}"
+            raise UnknownModel(message, model=route.model) from error
+        if route.label is not None:
+            raise UnknownModel(
+                f"Unrecognized servable version label: {route.label}", model=route.model
+            )
+        if route.version not in (None, view.version, *view.versions):
+            raise UnknownModel(
+                f"Could not find version {route.version} of model {route.model}",
+                model=route.model,
+            )
+        return view
+
+    async def _view_with_signatures(self, route: Route, call: Call) -> ModelView:
+        view = self._view(route)
+        if not view.signatures and self._autoload:
+            await self._ensure_ready(route, call)
+            view = self._view(route)
+        if not view.signatures:
+            raise UnknownModel(
+                f"the signatures of model {route.model!r} are known once it has been loaded; "
+                "load it first",
+                model=route.model,
+            )
+        return view
+
+
+async def _read_json(call: Call) -> dict[str, Any]:
+    await call.body.fill(MAX_BODY)
+    if not call.body.complete:
+        raise BadRequest(f"the body is over {MAX_BODY} bytes; this call needs few")
+    text = call.body.take()
+    try:
+        value = orjson.loads(text) if text.strip() else {}
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    return value

@@ -1,0 +1,73 @@
+"""The fleet as the gateway needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..fleet.ports import Upstream
+    from ..fleet.views import Loaded, ModelView
+
+
+class Worker(Protocol):
+    """A ready worker that a request can be sent to."""
+
+    @property
+    def uid(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def upstream(self) -> Upstream:
+        """The connections to it."""
+        ...
+
+    def begin(self) -> None:
+        """Count a request in, at once after the worker was given out."""
+        ...
+
+    def end(self, completed: bool) -> None:
+        """Count it out; `completed` says whether the worker's whole answer was passed on."""
+        ...
+
+
+class Router(Protocol):
+    """Finds the worker for a request. Everything runs on the event loop."""
+
+    def ready(self, model: str, version: str | None) -> Worker | None:
+        """Return the model's ready shared worker; without a version, the default one."""
+        ...
+
+    def ready_for_client(self, client: str) -> Worker | None:
+        """Return the ready worker of a client's current model, and renew the lease."""
+        ...
+
+    async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
+        """Load the model if need be. Cancelling it withdraws the wish."""
+        ...
+
+    async def ensure_ready_for_client(self, client: str) -> Worker:
+        """Load the client's current model if need be."""
+        ...
+
+    def report_hung(self, worker: Any) -> None:
+        """Say that a request got no answer in time."""
+        ...
+
+    def models(self) -> Sequence[ModelView]:
+        """Return all models of the catalogue."""
+        ...
+
+    def model(self, name: str) -> ModelView:
+        """Return one model. Raises UnknownModel."""
+        ...
+
+    async def load(self, name: str) -> Loaded | None:
+        """Load a model; None when that takes longer than one may wait."""
+        ...
+
+    async def unload(self, name: str) -> object:
+        """Unload a model. Raises NotLoaded or Held."""
+        ...
