@@ -18,7 +18,7 @@ import pytest
 from modelsup.cli.exits import Exit
 from modelsup.cli.main import cli
 from modelsup.supervisor.domain import Options
-from modelsup.supervisor.http.control import create_control
+from modelsup.supervisor.http.control import Control, create_control
 from modelsup.supervisor.http.problem import STATUS
 from modelsup.supervisor.http.routes import Kind, match
 from modelsup.supervisor.settings import FIELDS
@@ -26,6 +26,8 @@ from modelsup.supervisor.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from werkzeug.routing import Rule
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -76,10 +78,10 @@ def test_the_reference_shows_every_command_and_flag(site: Path) -> None:
     flags = {
         flag
         for _, command in commands(cli)
-        for parameter in command.params
+        for parameter in command.get_params(click.Context(command))
         if isinstance(parameter, click.Option) and not parameter.hidden
         for flag in parameter.opts
-        if flag.startswith("--")
+        if flag.startswith("--") and flag != "--help"
     }
     assert {"--json", "--gpu-memory-fraction"} <= flags
     assert [name for name, _ in commands(cli) if f"modelsup {name}" not in text] == []
@@ -100,9 +102,9 @@ def test_the_reference_shows_every_public_name_of_the_client(site: Path) -> None
 
 def quoted_commands() -> list[str]:
     """Return each `modelsup ...` line of a code block in the README or the documentation."""
-    lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
-    found = [re.match(r"(?:\$ )?modelsup (\w.*)", line) for line in lines]
-    return sorted({match[1] for match in found if match and "`" not in match[1]})
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    blocks = [b for text in texts for b in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)]
+    return sorted({c for b in blocks for c in re.findall(r"^(?:\$ )?modelsup (.*)", b, re.M)})
 
 
 @pytest.mark.parametrize("line", quoted_commands())
@@ -151,6 +153,15 @@ def nameless(path: str) -> str:
     return re.sub(r"\{\w+\}|<\w+>", "{}", path)
 
 
+def control_rules() -> list[Rule]:
+    nothing = cast("Any", None)  # the rules are read, no call is made
+
+    async def create() -> Control:
+        return create_control(nothing, asyncio.get_running_loop(), nothing, nothing)
+
+    return list(asyncio.run(create()).wsgi.url_map.iter_rules())
+
+
 def test_control_paths() -> None:
     headings = re.findall(r"^### (.*)$", source("reference/http-api.md"), re.MULTILINE)
     told = {
@@ -158,12 +169,12 @@ def test_control_paths() -> None:
         for heading in headings
         for call in re.findall(r"`([A-Z]+ /api[^`]*)`", heading)
     }
-    loop = asyncio.new_event_loop()
-    nothing = cast("Any", None)  # the rules are read, no call is made
-    rules = create_control(nothing, loop, nothing, nothing).wsgi.url_map.iter_rules()
-    loop.close()
     own = {"HEAD", "OPTIONS"}  # Flask's
-    there = {nameless(f"{m} {rule.rule}") for rule in rules for m in (rule.methods or set()) - own}
+    there = {
+        nameless(f"{m} {rule.rule}")
+        for rule in control_rules()
+        for m in (rule.methods or set()) - own
+    }
     assert told == there
 
 
