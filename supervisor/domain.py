@@ -64,6 +64,14 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU: what CUDA_VISIBLE_DEVICES takes, and its memory in bytes."""
+
+    uuid: str
+    total_memory: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Host memory of a process in bytes."""
 
@@ -79,15 +87,15 @@ class Receipt:
     model: str
     worker: str
     outcome: Outcome
-    in_flight_completed: int
-    in_flight_aborted: int
-    freed_host: int  # bytes
-    freed_gpu: dict[str, int]  # bytes by GPU UUID
-    verified: bool
-    drain: float  # seconds, as the next three
-    exit: float
-    memory_back: float
-    total: float
+    in_flight_completed: int = 0
+    in_flight_aborted: int = 0
+    freed_host: int = 0  # bytes
+    freed_gpu: dict[str, int] = field(default_factory=dict)  # bytes by GPU UUID
+    verified: bool = True
+    drain: float = 0.0  # seconds, as the next three
+    exit: float = 0.0
+    memory_back: float = 0.0
+    total: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the receipt in the form of the HTTP contract."""

@@ -126,3 +126,23 @@ class TooLarge(SupervisorError):
     """A body over the limit."""
 
     code = "too_large"
+
+
+class AdapterError(Exception):
+    """What an adapter raises for the fleet to deal with; never told to a client as it is."""
+
+
+class LaunchFailed(AdapterError):
+    """A worker's process could not be started; the message says why."""
+
+
+class BadSource(AdapterError):
+    """A source that cannot be a model; the message says why."""
+
+
+class BadDevice(AdapterError):
+    """A device that this machine does not have; the message names those it has."""
+
+
+class StoreFailed(AdapterError):
+    """What was to survive a restart could not be written; the message says why."""

@@ -26,16 +26,20 @@ GOING_DOWN: Final = frozenset({State.DRAINING, State.STOPPING})
 ENDED: Final = frozenset({State.GONE, State.FAILED, State.LEAKED})
 CHARGED: Final = frozenset(State) - {State.GONE, State.FAILED}  # still holds memory
 
+_NEXT: Final[dict[State, frozenset[State]]] = {
+    State.STARTING: frozenset({State.LOADING, State.STOPPING}),
+    State.LOADING: frozenset({State.WARMING, State.STOPPING}),
+    State.WARMING: frozenset({State.READY, State.STOPPING}),
+    State.READY: frozenset({State.DRAINING, State.STOPPING}),
+    State.DRAINING: frozenset({State.STOPPING}),
+    State.STOPPING: frozenset({State.GONE}),
+}
+_BADLY: Final = frozenset({State.FAILED, State.STUCK, State.LEAKED})  # from any live state
 MOVES: Final[dict[State, frozenset[State]]] = {
-    State.STARTING: frozenset({State.LOADING, State.STOPPING, State.FAILED}),
-    State.LOADING: frozenset({State.WARMING, State.STOPPING, State.FAILED}),
-    State.WARMING: frozenset({State.READY, State.STOPPING, State.FAILED}),
-    State.READY: frozenset({State.DRAINING, State.STOPPING, State.FAILED}),
-    State.DRAINING: frozenset({State.STOPPING, State.FAILED}),
-    State.STOPPING: frozenset({State.GONE, State.STUCK, State.LEAKED}),
-    State.STUCK: frozenset({State.GONE, State.LEAKED}),
-    State.FAILED: frozenset({State.LEAKED}),
+    **{state: following | _BADLY for state, following in _NEXT.items()},
+    State.STUCK: frozenset({State.GONE, State.FAILED, State.LEAKED}),
     State.LEAKED: frozenset({State.GONE}),
+    State.FAILED: frozenset(),
     State.GONE: frozenset(),
 }
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .contract import Signature
-    from .runtimes.base import Model, Runtime
+    from .runtimes.base import Runtime
 
     Tell = Callable[[StatusMessage], None]
 
@@ -64,7 +64,7 @@ def run_worker(spec: LaunchSpec, descriptors: Descriptors, runtime: Runtime) -> 
             os.write(descriptors.status, message.to_line())
 
         code = load_and_serve(spec, runtime, listener, tell)
-    except BaseException:  # noqa: BLE001 - the forkserver's code must not run on in this process
+    except BaseException:
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
@@ -80,8 +80,8 @@ def _redirect_output(log: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: PTH123, SIM115
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 def enter_environment(spec: LaunchSpec) -> None:

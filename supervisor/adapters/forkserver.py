@@ -115,7 +115,8 @@ class Forkserver:
             raise ForkserverGone(
                 f"the {self.runtime} forkserver does not listen: {error.strerror}"
             ) from error
-        return await answer
+        pid, pidfd = await answer
+        return pid, pidfd
 
     def _on_readable(self) -> None:
         while self.alive:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import TYPE_CHECKING, Final
 
 from modelsup.worker.contract import StatusMessage
 
-from .forkserver import Forkserver, ForkserverError, ForkserverGone
+from .forkserver import Forkserver, ForkserverGone
 from .handle import LocalHandle, WorkerPipes
 from .host import kill_orphans
 from .logs import LogBook, PipeReader
@@ -120,7 +119,9 @@ class LocalLauncher:
 
     def _on_disposed(self, uid: str) -> None:
         del self._handles[uid]
-        known = {f.pid for f in self._forkservers.values()} | {h.pid for h in self._handles.values()}
+        known = {f.pid for f in self._forkservers.values()} | {
+            h.pid for h in self._handles.values()
+        }
         for orphan in kill_orphans(known):
             logger.warning(
                 "killed a process that a worker left behind",

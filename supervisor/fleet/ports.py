@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from modelsup.worker.contract import LaunchSpec, StatusMessage
 
-    from ..domain import CatalogueEntry, Exit, Lease, Memory, SlotKey
+    from ..domain import CatalogueEntry, Device, Exit, Lease, Memory, SlotKey
 
     Headers = Sequence[tuple[bytes, bytes]]
 
@@ -99,10 +99,6 @@ class Launcher(Protocol):
         ...
 
 
-class LaunchFailed(Exception):
-    """The process could not be started; the message says why."""
-
-
 class Logs(Protocol):
     """What workers print."""
 
@@ -114,6 +110,18 @@ class Logs(Protocol):
 class Sources(Protocol):
     """Where models come from."""
 
+    def identify(self, source: str) -> tuple[str, str]:
+        """Return (absolute path, runtime) of a source. Raises BadSource."""
+        ...
+
+    def versions(self, entry: CatalogueEntry) -> tuple[str, ...]:
+        """Return the versions there are, lowest first; empty when the source is unusable."""
+        ...
+
+    def discover(self) -> dict[str, str]:
+        """Return name → path of what lies in the models folder, if there is one."""
+        ...
+
     def resolve(self, entry: CatalogueEntry, version: str | None) -> tuple[str, str | None]:
         """Return (version, absolute path) of what is to be loaded. Raises BadSource."""
         ...
@@ -121,10 +129,6 @@ class Sources(Protocol):
     def fingerprint(self, entry: CatalogueEntry) -> object:
         """Return a value that changes when the files of the model do."""
         ...
-
-
-class BadSource(Exception):
-    """A source that cannot be a model; the message says why."""
 
 
 class Store(Protocol):
@@ -160,6 +164,21 @@ class Store(Protocol):
 
     def remove_worker(self, uid: str) -> None:
         """Forget it."""
+        ...
+
+
+class Devices(Protocol):
+    """The GPUs of this machine."""
+
+    def choose(self, wanted: str | None) -> Device | None:
+        """Return the GPU for "gpu:N" or for no wish at all, None for the CPU.
+
+        Raises BadDevice when there is no such GPU.
+        """
+        ...
+
+    async def memory_back(self, uuid: str | None) -> dict[str, int] | None:
+        """Wait until a dead worker's memory is back; return bytes by UUID, None if it is not."""
         ...
 
 

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +28,8 @@ from ..contract import LaunchSpec, Signature, TensorInfo
 from .base import LoadFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .base import Arrays
 
 DEFAULT_INPUTS: Final = {"x": {"dtype": "float32", "shape": [None, None]}}

@@ -1,0 +1,455 @@
+"""All workers, slots and leases; the one place that the outside asks for models."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..domain import Failure, Lease, Receipt
+from ..errors import (
+    BadDevice,
+    Held,
+    Invalid,
+    LoadFailed,
+    NotLoaded,
+    SourceConflict,
+    Superseded,
+    TimedOut,
+    UnknownClient,
+    UnknownModel,
+)
+from ..states import State
+from .catalogue import Catalogue
+from .clients import Clients
+from .show import client_view, model_view, worker_view
+from .slots import Slots
+from .views import Loaded, Released, Swapped
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Coroutine, Iterable
+
+    from ..domain import CatalogueEntry, Options, SlotKey
+    from .clients import Hold
+    from .ports import Sources, Store
+    from .slot import Slot
+    from .slots import Defaults
+    from .views import ClientView, ModelView, WorkerView
+    from .worker import Services, Worker
+
+logger = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Owner of all state; every method runs on the event loop."""
+
+    def __init__(
+        self,
+        services: Services,
+        sources: Sources,
+        store: Store,
+        defaults: Defaults,
+        rng: random.Random,
+    ) -> None:
+        self._services = services
+        self._sources = sources
+        self._store = store
+        self._defaults = defaults
+        self._clients = Clients(services.clock, self._on_lease_expired)
+        self._slots = Slots(
+            services, sources, store, defaults, rng, lambda key: self._clients.holders([key])
+        )
+        self._catalogue = Catalogue(
+            sources,
+            lambda entry: self._slots.persist(store.put_model, entry),
+            lambda name: self._slots.persist(store.delete_model, name),
+        )
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # --- predictions: the hot path ---
+
+    def ready(self, model: str, version: str | None = None) -> Worker | None:
+        """Return the shared worker if it is ready; call its `begin` before any await."""
+        return self._slots.route(model, version)
+
+    async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
+        """Return a ready shared worker, loading the model if need be. Raises SupervisorError."""
+        entry = self._catalogue.get(model)
+        if not self._defaults.autoload and not self._slots.loaded(model):
+            raise UnknownModel(
+                f"model {model} is not loaded, and loading on request is off", model=model
+            )
+        slot = await self._slots.get(entry, version)
+        return await slot.ensure_ready()
+
+    def ready_for_client(self, client: str) -> Worker | None:
+        """Return the worker of a client's current model if it is ready; renews the lease."""
+        key = self._clients.use(client)
+        slot = self._slots.find(key) if key else None
+        worker = slot.current if slot else None
+        return worker if worker is not None and worker.state is State.READY else None
+
+    async def ensure_ready_for_client(self, client: str) -> Worker:
+        """Return a ready worker of a client's current model. Raises SupervisorError."""
+        key = self._hold(client).lease.key
+        slot = await self._slots.get(self._catalogue.get(key.model), key.version, key.client)
+        return await slot.ensure_ready()
+
+    def report_hung(self, worker: Worker) -> None:
+        """Take note of a request that got no answer in its time.
+
+        A worker that has answered nothing else meanwhile is ended and replaced.
+        """
+        silent = self._services.clock.monotonic() - worker.traffic.last_answer
+        if worker.state is State.READY and silent >= self._defaults.request_timeout:
+            message = f"it answered nothing for {silent:.0f} s while a request waited"
+            worker.condemn(Failure("hung", message))
+
+    # --- catalogue ---
+
+    def put_model(
+        self, name: str, source: str | None, runtime: str | None, options: Options | None
+    ) -> tuple[ModelView, bool]:
+        """Add or change a model without loading it; return it and whether it is new.
+
+        Raises Invalid, UnknownModel, or SourceConflict while another source is loaded.
+        """
+        known = self._catalogue.find(name)
+        entry = self._catalogue.amended(name, source, runtime, options)
+        self._check_device(entry)
+        if known is not None:
+            loaded = self._slots.loaded(name)
+            if loaded and (known.source, known.runtime) != (entry.source, entry.runtime):
+                raise SourceConflict(
+                    f"model {name} is loaded from {known.source or known.runtime}; "
+                    "unload it first, or choose another name",
+                    model=name,
+                )
+            for slot in loaded:
+                slot.entry = entry
+                slot.pinned = entry.options.pin
+        if entry != known:
+            self._catalogue.put(entry)
+        return self.model(name), known is None
+
+    def _check_device(self, entry: CatalogueEntry) -> None:
+        try:
+            self._services.devices.choose(entry.options.device)
+        except BadDevice as error:
+            raise Invalid(str(error), model=entry.name) from error
+
+    def remove_model(self, name: str) -> None:
+        """Forget a model. Raises UnknownModel, or Held while it is loaded."""
+        self._catalogue.get(name)
+        slots = self._slots.loaded(name)
+        if slots:
+            holders = self._clients.holders(s.key for s in slots)
+            raise Held(f"model {name} is loaded; unload it first", model=name, clients=holders)
+        self._catalogue.remove(name)
+
+    # --- load and unload ---
+
+    async def load(
+        self,
+        name: str,
+        source: str | None = None,
+        runtime: str | None = None,
+        options: Options | None = None,
+        wait: float = 600.0,
+    ) -> Loaded | None:
+        """Load a model and keep it loaded; None when it is not ready within `wait` seconds.
+
+        The load goes on if the caller stops waiting. Raises SupervisorError.
+        """
+        started = self._services.clock.monotonic()
+        if source is not None or runtime is not None or options is not None:
+            self.put_model(name, source, runtime, options)
+        entry = self._catalogue.get(name)
+        slot = await self._slots.get(entry, None)
+        already = slot.current is not None and slot.current.state is State.READY
+        slot.explicit = True
+        slot.forget_failure()
+        ready = self._spawn(slot.ensure_ready())
+        done, _ = await asyncio.wait({ready}, timeout=wait)
+        if not done:
+            return None
+        worker = ready.result()
+        return self._loaded(slot, worker, already, started)
+
+    def _loaded(self, slot: Slot, worker: Worker, already: bool, started: float) -> Loaded:
+        memory = worker.handle.memory() if worker.handle else None
+        seconds = dict(worker.seconds)
+        seconds["total"] = self._services.clock.monotonic() - started
+        return Loaded(
+            model=slot.key.model,
+            version=slot.key.version,
+            worker=worker.uid,
+            already_loaded=already,
+            seconds=seconds,
+            host_bytes=memory.uss if memory else 0,
+            warnings=self._warnings(slot, worker),
+        )
+
+    def _warnings(self, slot: Slot, worker: Worker) -> tuple[str, ...]:
+        options = slot.entry.options
+        asked = options.gpu_memory or options.gpu_memory_fraction
+        if asked and worker.spec.device is None:
+            where = "on the CPU" if options.device == "cpu" else "on a machine without a GPU"
+            return (f"the GPU memory option has no effect {where}",)
+        if asked and worker.spec.gpu_memory_limit is None:
+            return ("the model was loaded before this GPU memory option; unload it to apply it",)
+        return ()
+
+    async def unload(
+        self,
+        name: str,
+        force: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109 - for the drain, not for this call
+    ) -> list[Receipt]:
+        """Unload every worker of a model; return their receipts.
+
+        `timeout` bounds the draining, in seconds. `force` drains nothing and ends the leases of
+        the clients that hold the model; without it they make this raise Held.
+        Raises UnknownModel, NotLoaded, Held, TimedOut.
+        """
+        self._catalogue.get(name)
+        slots = self._slots.loaded(name)
+        if not slots:
+            raise NotLoaded(f"model {name} is not loaded", model=name)
+        holders = self._clients.holders(s.key for s in slots)
+        if holders and not force:
+            raise Held(
+                f"model {name} is held by {_clients_text(holders)}; "
+                "let them release it, or force the unload",
+                model=name,
+                clients=holders,
+            )
+        for client in holders:
+            self._end_lease(client)
+        drain = 0.0 if force else self._drain_time(timeout)
+        receipts = await asyncio.gather(*(self._stop(slot, drain, force=force) for slot in slots))
+        return [r for r in receipts if r is not None] or [Receipt(name, "", "crashed")]
+
+    def _drain_time(self, timeout: float | None) -> float:
+        return self._services.timeouts.drain if timeout is None else timeout
+
+    async def _stop(self, slot: Slot, drain: float, *, force: bool = False) -> Receipt | None:
+        worker = slot.current
+        receipt = await slot.stop(drain, force=force)
+        if receipt is None and worker is not None and worker.state is State.STUCK:
+            raise TimedOut(
+                f"worker {worker.uid} of model {slot.key.model} does not exit even after SIGKILL; "
+                "it stays listed, and its memory in use, until it does",
+                model=slot.key.model,
+            )
+        return receipt
+
+    # --- clients ---
+
+    async def swap(
+        self,
+        client: str,
+        name: str,
+        source: str | None = None,
+        runtime: str | None = None,
+        options: Options | None = None,
+        private: bool = False,
+        ttl: float | None = None,
+        wait: float = 600.0,
+    ) -> Swapped:
+        """Make a model the client's current one; the old one goes if nobody else needs it.
+
+        The client keeps its old model when the new one cannot be loaded within `wait` seconds.
+        Raises SupervisorError; Superseded when a later swap or release of this client came first.
+        """
+        started = self._services.clock.monotonic()
+        if source is not None or runtime is not None or options is not None:
+            self.put_model(name, source, runtime, options)
+        slot = await self._slots.get(self._catalogue.get(name), None, client if private else "")
+        slot.forget_failure()
+        ticket = self._clients.begin_swap(client)
+        try:
+            async with asyncio.timeout(wait):
+                worker = await slot.ensure_ready()
+        except TimeoutError:
+            raise TimedOut(
+                f"model {name} was not ready within {wait:g} s; client {client} keeps its model",
+                model=name,
+                client=client,
+            ) from None
+        finally:
+            counts = self._clients.is_current(client, ticket)
+            self._clients.end_swap(client, ticket)
+        if not counts:
+            if not slot.explicit:
+                await self._let_go(slot.key)
+            raise Superseded(
+                f"a later swap or release of client {client} took the place of this one",
+                model=name,
+                client=client,
+            )
+        ready = self._services.clock.monotonic()
+        previous = self._take_lease(client, slot.key, ttl)
+        receipt, kept = None, None
+        if previous is not None:
+            receipt, kept = await self._let_go(previous.key, unless=slot.key)
+        return Swapped(
+            client=client,
+            model=name,
+            version=slot.key.version,
+            worker=worker.uid,
+            previous=previous.key.model if previous else None,
+            receipt=receipt,
+            kept=kept,
+            seconds={
+                "load": ready - started,
+                "total": self._services.clock.monotonic() - started,
+            },
+        )
+
+    async def release(self, client: str) -> Released:
+        """End a client's lease; its model goes if nobody else needs it. Raises UnknownClient."""
+        lease = self._hold(client).lease
+        self._clients.begin_swap(client)
+        self._end_lease(client)
+        receipt, kept = await self._let_go(lease.key)
+        return Released(client, lease.key.model, receipt, kept)
+
+    def _hold(self, client: str) -> Hold:
+        hold = self._clients.hold(client)
+        if hold is None:
+            raise UnknownClient(
+                f"client {client} holds no model; its lease may have ended. Swap to a model first",
+                client=client,
+            )
+        return hold
+
+    def _take_lease(self, client: str, key: SlotKey, ttl: float | None) -> Lease | None:
+        lease = Lease(client, key, self._services.clock.wall(), ttl or self._defaults.lease_ttl)
+        self._slots.persist(self._store.put_lease, lease)
+        return self._clients.put(lease)
+
+    def _end_lease(self, client: str) -> None:
+        self._clients.remove(client)
+        self._slots.persist(self._store.delete_lease, client)
+
+    def _on_lease_expired(self, client: str) -> None:
+        logger.info("a client's lease ended unused", extra={"client": client})
+        self._spawn(self.release(client))
+
+    async def _let_go(
+        self, key: SlotKey, unless: SlotKey | None = None
+    ) -> tuple[Receipt | None, str | None]:
+        """Unload what a client no longer holds; return the receipt, or why it stays."""
+        slot = self._slots.find(key)
+        if key == unless:
+            return None, "it is the same model"
+        if slot is None:
+            return None, None
+        if slot.pinned:
+            return None, f"model {key.model} is pinned"
+        if holders := self._clients.holders([key]):
+            return None, f"model {key.model} is held by {_clients_text(holders)}"
+        if slot.waiting:
+            return None, f"requests wait for model {key.model}"
+        return await self._stop(slot, self._services.timeouts.drain), None
+
+    # --- what there is ---
+
+    def models(self) -> list[ModelView]:
+        """Return the catalogue with what is loaded of it."""
+        return [self._model_view(entry) for entry in self._catalogue.entries()]
+
+    def model(self, name: str) -> ModelView:
+        """Return one model. Raises UnknownModel."""
+        return self._model_view(self._catalogue.get(name))
+
+    def _model_view(self, entry: CatalogueEntry) -> ModelView:
+        slots = [s for s in self._slots.all() if s.key.model == entry.name]
+        holders = self._clients.holders(s.key for s in slots)
+        return model_view(entry, slots, holders, self._sources.versions(entry))
+
+    def workers(self) -> list[WorkerView]:
+        """Return the workers that live, the stuck and leaked ones included."""
+        return [self._worker_view(worker) for worker in self._slots.workers()]
+
+    def worker(self, uid: str) -> WorkerView:
+        """Return one worker. Raises UnknownWorker."""
+        return self._worker_view(self._slots.worker(uid))
+
+    def _worker_view(self, worker: Worker) -> WorkerView:
+        slot = self._slots.find(worker.key)
+        clock = self._services.clock
+        return worker_view(
+            worker,
+            self._clients.holders([worker.key]),
+            pinned=slot is not None and slot.pinned,
+            wall_minus_monotonic=clock.wall() - clock.monotonic(),
+        )
+
+    def clients(self) -> list[ClientView]:
+        """Return all leases."""
+        return [self.client(hold.lease.client) for hold in self._clients.holds()]
+
+    def client(self, client: str) -> ClientView:
+        """Return one lease. Raises UnknownClient."""
+        hold = self._hold(client)
+        slot = self._slots.find(hold.lease.key)
+        return client_view(hold, slot, self._clients.expires_in(hold))
+
+    # --- life of the fleet ---
+
+    def restore(
+        self,
+        entries: Iterable[CatalogueEntry],
+        leases: Iterable[Lease],
+        wanted: Iterable[SlotKey],
+    ) -> list[asyncio.Task[Any]]:
+        """Take over from an earlier supervisor; return the loads that this begins."""
+        for entry in entries:
+            self._catalogue.restore(entry)
+        for lease in leases:
+            self._clients.put(lease)
+        return [self._spawn(self._load_again(key)) for key in wanted]
+
+    async def _load_again(self, key: SlotKey) -> None:
+        try:
+            entry = self._catalogue.get(key.model)
+            there = key.version in self._sources.versions(entry)
+            slot = await self._slots.get(entry, key.version if there else None, key.client)
+            slot.explicit = not key.client
+            await slot.ensure_ready()
+        except (LoadFailed, UnknownModel) as error:
+            logger.error("a model could not be loaded again: %s", error)  # noqa: TRY400
+            self._slots.persist(self._store.remove_wanted, key)
+
+    async def stop_all(self, drain: float) -> list[Receipt]:
+        """Unload everything, for the end of the supervisor; what was loaded stays wanted."""
+        self._slots.close()
+        self._clients.close()
+        stops = [slot.stop(drain) for slot in self._slots.all()]
+        receipts = await asyncio.gather(*stops)
+        for task in self._tasks:
+            task.cancel()
+        return [r for r in receipts if r is not None]
+
+    def hurry(self) -> None:
+        """Cut short the draining of a stop that is under way."""
+        for worker in self._slots.workers():
+            worker.request_stop(0, force=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.info("background work failed: %s", error)
+
+
+def _clients_text(clients: tuple[str, ...]) -> str:
+    return ("client " if len(clients) == 1 else "clients ") + ", ".join(clients)

@@ -1,0 +1,240 @@
+"""The place of one version of a model: at most one worker at a time, started when wished for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import LoadFailed, SupervisorError
+from ..policy.restart import GiveUp, RestartHistory, after_crash
+from ..states import COMING_UP, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from ..domain import CatalogueEntry, Failure, Receipt, SlotKey
+    from .ports import Clock
+    from .worker import Worker
+
+logger = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """The fleet, as a slot sees it."""
+
+    def make_worker(self, slot: Slot) -> Worker:
+        """Start a worker for the slot."""
+        ...
+
+    def fingerprint(self, slot: Slot) -> object:
+        """Return a value that changes when the files of the model do."""
+        ...
+
+    def slot_changed(self, slot: Slot) -> None:
+        """Take note that the slot's worker moved, or that there is none any more."""
+        ...
+
+    def is_leased(self, slot: Slot) -> bool:
+        """Return whether a live client holds the slot."""
+        ...
+
+
+class Slot:
+    """Joins wishes for one worker, restarts it after a crash, and unloads it when idle."""
+
+    def __init__(
+        self,
+        key: SlotKey,
+        entry: CatalogueEntry,
+        path: str | None,
+        owner: Owner,
+        clock: Clock,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.key = key
+        self.entry = entry
+        self.path = path
+        self.pinned = entry.options.pin
+        self.explicit = False  # asked for by `load`; stays when a superseded wish is cleaned up
+        self.current: Worker | None = None
+        self.stuck: list[Worker] = []
+        self.failure: Failure | None = None
+        self.waiting = 0
+        self.restarts = 0
+        self.idle_ttl = 0.0  # seconds; 0: never unloaded for idleness
+        self._owner = owner
+        self._clock = clock
+        self._jitter = jitter
+        self._history = RestartHistory()
+        self._wanted = False  # has been ready and was not unloaded since
+        self._failed_files: object = None
+        self._restart: asyncio.Task[None] | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def state(self) -> str:
+        """Return the worker's state, or what there is instead of a worker."""
+        if self.current is not None:
+            return self.current.state
+        if self._restart is not None:
+            return "restarting"
+        return "failed" if self.failure is not None else "unloaded"
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left to remember here."""
+        return self.state == "unloaded" and not self.stuck and not self.waiting
+
+    def ensure_ready(self) -> Coroutine[Any, Any, Worker]:
+        """Return a ready worker; the wish counts from this call on, before it is awaited.
+
+        ready                         → it
+        starting, loading, warming    → the same one, once it is ready; its failure if it fails
+        draining, stopping            → a new one, once the old one has ended
+        crashed, to be restarted      → the next one
+        failed for good               → raises its failure, until the model's files change
+        none                          → a new one
+
+        Cancelling the last waiter of a worker that nobody else wants stops its load.
+        Raises LoadFailed or Stopping.
+        """
+        self.waiting += 1
+        return self._until_ready()
+
+    async def _until_ready(self) -> Worker:
+        try:
+            while True:
+                worker = self.current
+                if worker is None:
+                    await self._next()
+                elif worker.state is State.READY:
+                    return worker
+                elif worker.state in COMING_UP:
+                    await worker.until_up()
+                else:
+                    await worker.until_ended()
+        finally:
+            self.waiting -= 1
+            self._withdraw()
+
+    async def _next(self) -> None:
+        if self._restart is not None:
+            await asyncio.wait({self._restart})
+        elif self.failure is None or self._owner.fingerprint(self) != self._failed_files:
+            self._start()
+        else:
+            message = f"model {self.key.model} could not be loaded: {self.failure.message}"
+            raise LoadFailed(message, model=self.key.model, failure=self.failure)
+
+    def _start(self) -> None:
+        self.failure = None
+        self.current = self._owner.make_worker(self)
+        self._owner.slot_changed(self)
+
+    def _withdraw(self) -> None:
+        worker = self.current
+        unwanted = not self.waiting and not self._wanted and not self.explicit
+        if unwanted and worker is not None and worker.state in COMING_UP:
+            logger.info("nobody waits for this load any more", extra={"worker": worker.uid})
+            worker.request_stop(0)
+
+    def on_worker_change(self, worker: Worker) -> None:
+        """Take a move of one of this slot's workers. News of an older one is ignored."""
+        if worker.state is State.GONE and worker in self.stuck:
+            self.stuck.remove(worker)
+        if worker is self.current:
+            if worker.state is State.READY:
+                self._wanted = True
+                self._arm_idle_timer()
+            elif worker.state is State.FAILED:
+                self._on_crash(worker)
+            elif worker.state in {State.STUCK, State.LEAKED}:
+                self.stuck.append(worker)
+                self.current = None
+            elif worker.state is State.GONE:
+                self.current = None
+        self._owner.slot_changed(self)
+
+    def _on_crash(self, worker: Worker) -> None:
+        assert worker.failure is not None
+        self.current = None
+        self.failure = worker.failure
+        self._failed_files = self._owner.fingerprint(self)
+        if not self._wanted:
+            self.explicit = False
+            return
+        self._history, verdict = after_crash(
+            self._history,
+            self._clock.monotonic(),
+            worker.ready_at,
+            worker.failure.cause,
+            self._jitter(),
+        )
+        facts = {"model": self.key.model, "cause": worker.failure.cause, "why": verdict.reason}
+        if isinstance(verdict, GiveUp):
+            logger.error("a model failed for good", extra=facts)
+            self._wanted = self.explicit = False
+            return
+        logger.warning("a worker crashed", extra=facts | {"restart_in": verdict.delay})
+        self._restart = asyncio.get_running_loop().create_task(self._restart_after(verdict.delay))
+
+    async def _restart_after(self, delay: float) -> None:
+        await asyncio.sleep(delay)
+        self._restart = None
+        self.restarts += 1
+        try:
+            self._start()
+        except SupervisorError as error:
+            logger.warning("not restarted: %s", error)
+
+    def forget_failure(self) -> None:
+        """Let the next wish try again, whatever failed before."""
+        if self._restart is None:
+            self.failure = None
+            self._history = RestartHistory()
+
+    async def stop(self, drain: float, *, force: bool = False) -> Receipt | None:
+        """Unload: no restart, no wish to keep it; return the receipt, None without a worker.
+
+        A worker that crashes, or gets stuck, under the stop leaves no receipt either.
+        """
+        self._wanted = self.explicit = False
+        self.failure = None
+        self._disarm()
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+        worker = self.current
+        if worker is None:
+            self._owner.slot_changed(self)
+            return None
+        worker.request_stop(drain, force=force)
+        return await worker.until_ended()
+
+    # --- idleness ---
+
+    def _disarm(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _arm_idle_timer(self) -> None:
+        self._disarm()
+        if self.idle_ttl > 0:
+            self._idle_timer = asyncio.get_running_loop().call_later(self.idle_ttl, self._on_idle)
+
+    def _on_idle(self) -> None:
+        """Unload if the time since the end of the last request is up; else look again later."""
+        worker = self.current
+        if worker is None or worker.state is not State.READY:
+            return
+        loop = asyncio.get_running_loop()
+        idle_for = self._clock.monotonic() - worker.traffic.last_end
+        left = self.idle_ttl - idle_for
+        if left > 0 or worker.traffic.in_flight or self.pinned or self._owner.is_leased(self):
+            self._idle_timer = loop.call_later(max(left, self.idle_ttl / 10, 0.01), self._on_idle)
+            return
+        logger.info("unloading an idle model", extra={"model": self.key.model})
+        self._wanted = self.explicit = False
+        worker.request_stop(0)

@@ -1,0 +1,221 @@
+"""All slots and workers: where a wish for a model becomes a worker, and the routes to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelsup.worker.contract import LaunchSpec
+
+from ..domain import Failure, SlotKey
+from ..errors import (
+    BadDevice,
+    BadSource,
+    LoadFailed,
+    Stopping,
+    StoreFailed,
+    UnknownModel,
+    UnknownWorker,
+)
+from ..states import State
+from .slot import Slot
+from .worker import Worker
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from ..domain import CatalogueEntry, Device
+    from .ports import Sources, Store
+    from .worker import Services
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where a model or client says nothing else. Times in seconds."""
+
+    autoload: bool = True
+    lease_ttl: float = 600.0
+    idle_ttl: float = 0.0  # 0: never unloaded for idleness
+    request_timeout: float = 300.0
+    threads: int | None = None
+    max_batch_size: int = 64
+
+
+class Slots:
+    """Slots by key, their workers, and the routes of the hot path."""
+
+    def __init__(
+        self,
+        services: Services,
+        sources: Sources,
+        store: Store,
+        defaults: Defaults,
+        rng: random.Random,
+        holders: Callable[[SlotKey], tuple[str, ...]],
+    ) -> None:
+        self._services = services
+        self._sources = sources
+        self._store = store
+        self._defaults = defaults
+        self._rng = rng
+        self._holders = holders
+        self._slots: dict[SlotKey, Slot] = {}
+        self._workers: dict[str, Worker] = {}
+        self._routes: dict[tuple[str, str | None], Worker] = {}  # shared, ready
+        self._latest: dict[str, str] = {}  # model → version that stands for it
+        self.stopping = False
+
+    def route(self, model: str, version: str | None) -> Worker | None:
+        """Return the shared worker if it is ready."""
+        return self._routes.get((model, version))
+
+    def find(self, key: SlotKey) -> Slot | None:
+        """Return the slot of this key, if there is one."""
+        return self._slots.get(key)
+
+    def all(self) -> list[Slot]:
+        """Return all slots."""
+        return list(self._slots.values())
+
+    def workers(self) -> list[Worker]:
+        """Return the workers that live, the stuck and leaked ones included."""
+        return list(self._workers.values())
+
+    def worker(self, uid: str) -> Worker:
+        """Return one worker. Raises UnknownWorker."""
+        if uid not in self._workers:
+            raise UnknownWorker(f"there is no worker {uid}; it may have ended")
+        return self._workers[uid]
+
+    def loaded(self, model: str) -> list[Slot]:
+        """Return the slots of a model that hold, or are about to hold, a worker."""
+        idle = {"unloaded", "failed"}
+        return [s for s in self.all() if s.key.model == model and s.state not in idle]
+
+    def close(self) -> None:
+        """Start no worker any more and route nothing."""
+        self.stopping = True
+        self._routes.clear()
+
+    async def get(self, entry: CatalogueEntry, version: str | None, client: str = "") -> Slot:
+        """Return the slot, made at need, for a version of a model; None: the highest one."""
+        self._refuse_when_stopping()
+        loaded = self._latest.get(entry.name) if version is None else version
+        if loaded is not None:
+            slot = self._slots.get(SlotKey(entry.name, loaded, client))
+            if slot is not None and slot.current is not None:
+                return slot
+        try:
+            found, path = await asyncio.to_thread(self._sources.resolve, entry, version)
+        except BadSource as error:
+            if version is not None and version not in self._sources.versions(entry):
+                raise UnknownModel(str(error), model=entry.name) from error
+            raise LoadFailed(
+                f"model {entry.name} could not be loaded: {error}",
+                model=entry.name,
+                failure=Failure("bad_model", str(error), at=self._services.clock.wall()),
+            ) from error
+        self._refuse_when_stopping()
+        key = SlotKey(entry.name, found, client)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = Slot(key, entry, path, self, self._services.clock, self._rng.random)
+            ttl = entry.options.ttl
+            slot.idle_ttl = self._defaults.idle_ttl if ttl is None else ttl
+            self._slots[key] = slot
+        if version is None and not client:
+            self._latest[entry.name] = found
+            self._route(slot)
+        return slot
+
+    def _refuse_when_stopping(self) -> None:
+        if self.stopping:
+            raise Stopping("the supervisor is shutting down")
+
+    def make_worker(self, slot: Slot) -> Worker:
+        """Start a worker for a slot."""
+        self._refuse_when_stopping()
+        options = slot.entry.options
+        device = self._device(slot)
+        limit = options.gpu_memory
+        if device is not None and limit is None and options.gpu_memory_fraction is not None:
+            limit = int(device.total_memory * options.gpu_memory_fraction)
+        uid = f"w-{secrets.token_hex(4)}"
+        spec = LaunchSpec(
+            uid=uid,
+            model=slot.key.model,
+            version=slot.key.version,
+            runtime=slot.entry.runtime,
+            source=slot.path,
+            secret=secrets.token_urlsafe(24),
+            temp_dir=self._services.temp_dir(uid),
+            device=device.uuid if device else None,
+            gpu_memory_limit=limit if device else None,
+            threads=options.threads or self._defaults.threads,
+            max_batch_size=self._defaults.max_batch_size,
+        )
+        worker = Worker(slot.key, spec, self._services, slot.on_worker_change, slot.restarts)
+        self._workers[uid] = worker
+        return worker
+
+    def _device(self, slot: Slot) -> Device | None:
+        try:
+            return self._services.devices.choose(slot.entry.options.device)
+        except BadDevice as error:
+            failure = Failure("load_error", str(error), at=self._services.clock.wall())
+            raise LoadFailed(str(error), model=slot.key.model, failure=failure) from error
+
+    def fingerprint(self, slot: Slot) -> object:
+        """Return a value that changes when the files of the slot's model do."""
+        return self._sources.fingerprint(slot.entry)
+
+    def is_leased(self, slot: Slot) -> bool:
+        """Return whether a live client holds the slot."""
+        return bool(self._holders(slot.key))
+
+    def slot_changed(self, slot: Slot) -> None:
+        """Keep routes, the wanted set and the list of workers true to the slot."""
+        worker = slot.current
+        ready = worker is not None and worker.state is State.READY
+        if not slot.key.client:
+            self._route(slot)
+        if worker is not None and worker.state is State.LOADING and worker.handle is not None:
+            self.persist(self._store.add_worker, worker.uid, slot.key.model, worker.handle.pid)
+        if ready:
+            self.persist(self._store.add_wanted, slot.key)
+        elif slot.state in {"unloaded", "failed"} and not self.stopping:
+            self.persist(self._store.remove_wanted, slot.key)
+        if slot.empty:
+            self._slots.pop(slot.key, None)
+        self._forget_ended_workers()
+
+    def _route(self, slot: Slot) -> None:
+        model, version = slot.key.model, slot.key.version
+        routes: list[tuple[str, str | None]] = [(model, version)]
+        if self._latest.get(model) == version:
+            routes.append((model, None))
+        worker = slot.current
+        for route in routes:
+            if worker is not None and worker.state is State.READY and not self.stopping:
+                self._routes[route] = worker
+            else:
+                self._routes.pop(route, None)
+
+    def _forget_ended_workers(self) -> None:
+        for uid, worker in list(self._workers.items()):
+            if worker.state in {State.GONE, State.FAILED}:
+                del self._workers[uid]
+                self.persist(self._store.remove_worker, uid)
+
+    def persist(self, write: Callable[..., None], *values: object) -> None:
+        """Write to the store; a failure costs the restart, not the request."""
+        try:
+            write(*values)
+        except StoreFailed as error:
+            logger.error("this will not survive a restart: %s", error)  # noqa: TRY400

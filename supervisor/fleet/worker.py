@@ -1,0 +1,358 @@
+"""One actor per worker: the only code that moves a worker from state to state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ..domain import Exit, Failure, Receipt
+from ..errors import LaunchFailed, LoadFailed, Stopping
+from ..policy.causes import explain_exit
+from ..states import COMING_UP, State, check_move
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
+
+    from ..domain import Outcome, SlotKey
+    from .ports import Clock, Devices, Handle, Launcher, Logs, Upstream
+
+logger = logging.getLogger(__name__)
+
+LOG_LINES_OF_A_FAILURE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Every bound on a worker's life, in seconds."""
+
+    load: float = 600.0
+    drain: float = 30.0
+    term: float = 10.0
+    kill: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What workers need of the outside."""
+
+    launcher: Launcher
+    logs: Logs
+    devices: Devices
+    clock: Clock
+    timeouts: Timeouts
+    temp_dir: Callable[[str], str]  # worker id → its temporary folder
+
+
+@dataclass(slots=True)
+class _Stop:
+    """A wish to stop: how long to drain, and whether it was forced."""
+
+    drain: float
+    force: bool
+
+
+@dataclass(slots=True)
+class _Times:
+    """Monotonic seconds of the steps of a stop."""
+
+    started: float
+    drained: float = 0.0
+    exited: float = 0.0
+    back: float = 0.0
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """Requests of a worker. Times are monotonic seconds."""
+
+    in_flight: int = 0
+    total: int = 0
+    completed: int = 0
+    last_end: float = 0.0
+    last_answer: float = 0.0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Worker:
+    """One worker, from the wish for it to the receipt of its end."""
+
+    def __init__(
+        self,
+        key: SlotKey,
+        spec: LaunchSpec,
+        services: Services,
+        on_change: Callable[[Worker], None],
+        restarts: int = 0,
+    ) -> None:
+        self.key = key
+        self.uid = spec.uid
+        self.spec = spec
+        self.state = State.STARTING
+        self.since = services.clock.wall()
+        self.ready_at: float | None = None  # monotonic
+        self.restarts = restarts
+        self.signatures: tuple[Signature, ...] = ()
+        self.seconds: dict[str, float] = {}
+        self.failure: Failure | None = None
+        self.handle: Handle | None = None
+        self.traffic = _Traffic()
+        self.traffic.idle.set()
+        self._services = services
+        self._on_change = on_change
+        self._created = services.clock.monotonic()
+        self.traffic.last_end = self.traffic.last_answer = self._created
+        self._told: Failure | None = None
+        self._stop: _Stop | None = None
+        self._nudge = asyncio.Event()  # a message, a wish to stop, or a verdict has come
+        self._up = asyncio.Event()  # ready, or never to be
+        self._ended = asyncio.Event()
+        self._receipt: Receipt | None = None
+        self._task = asyncio.get_running_loop().create_task(self._live(), name=f"worker {self.uid}")
+
+    # --- what others may ask ---
+
+    @property
+    def upstream(self) -> Upstream:
+        """The way to the process. Only for a worker that has been launched."""
+        assert self.handle is not None
+        return self.handle.upstream
+
+    def begin(self) -> None:
+        """Count a request in. The caller saw the state READY with no await in between."""
+        self.traffic.in_flight += 1
+        self.traffic.total += 1
+        self.traffic.idle.clear()
+
+    def end(self, completed: bool) -> None:
+        """Count a request out; `completed` says that the whole answer was passed on."""
+        traffic = self.traffic
+        traffic.in_flight -= 1
+        traffic.last_end = self._services.clock.monotonic()
+        if completed:
+            traffic.completed += 1
+            traffic.last_answer = traffic.last_end
+        if traffic.in_flight == 0:
+            traffic.idle.set()
+
+    def request_stop(self, drain: float, *, force: bool = False) -> None:
+        """Wish for the end, after at most `drain` seconds of draining; a shorter wish wins."""
+        if self._stop is None:
+            self._stop = _Stop(drain, force)
+        else:
+            self._stop.drain = min(self._stop.drain, drain)
+            self._stop.force = self._stop.force or force
+        self._nudge.set()
+
+    def condemn(self, failure: Failure) -> None:
+        """End it at once as failed, for a reason that the supervisor saw from outside."""
+        self._told = self._told or failure
+        self._nudge.set()
+        if self.handle is not None:
+            self.handle.kill()
+
+    async def until_up(self) -> None:
+        """Wait until it is ready. Raises LoadFailed with the cause when it ends before."""
+        await self._up.wait()
+        if self.ready_at is None:
+            raise self.load_error()
+
+    async def until_ended(self) -> Receipt | None:
+        """Wait for the end, or for STUCK; return the receipt of a stop that was asked for."""
+        await self._ended.wait()
+        return self._receipt
+
+    def load_error(self) -> LoadFailed | Stopping:
+        """Return the error for who waited in vain for this worker."""
+        name = self.key.model
+        if self.failure is None:
+            return Stopping(f"model {name} was unloaded while it was loading", model=name)
+        return LoadFailed(
+            f"model {name} could not be loaded: {self.failure.message}",
+            model=name,
+            failure=self.failure,
+        )
+
+    # --- the actor ---
+
+    def _move(self, state: State) -> None:
+        check_move(self.state, state)
+        self.state = state
+        self.since = self._services.clock.wall()
+        if state is State.READY:
+            self.ready_at = self._services.clock.monotonic()
+        self._on_change(self)
+        if state is State.READY or state not in COMING_UP:
+            self._up.set()
+
+    def _on_status(self, message: StatusMessage) -> None:
+        if self.state not in COMING_UP:
+            return
+        self.seconds.update(message.seconds)
+        match message.stage:
+            case "warming":
+                self._move(State.WARMING)
+            case "ready":
+                self.signatures = message.signatures
+                self.seconds["total"] = self._services.clock.monotonic() - self._created
+                self._move(State.READY)
+            case "failed":
+                self._told = Failure(message.cause or "unknown", message.message)
+        self._nudge.set()
+
+    async def _live(self) -> None:
+        try:
+            self.handle = await self._services.launcher.spawn(self.spec, self._on_status)
+        except LaunchFailed as error:
+            self._fail(Failure("load_error", str(error)))
+            return
+        except Exception as error:
+            logger.exception("a worker could not be started", extra={"worker": self.uid})
+            self._fail(Failure("unknown", f"the worker could not be started: {error}"))
+            return
+        self.seconds["fork"] = self._services.clock.monotonic() - self._created
+        self._move(State.LOADING)
+        exited = asyncio.ensure_future(self.handle.exited())
+        try:
+            await self._serve(exited)
+        except Exception:
+            logger.exception("a worker's actor failed", extra={"worker": self.uid})
+            self.handle.kill()
+            self._fail(Failure("unknown", "the supervisor made a mistake with this worker"))
+            raise
+
+    async def _serve(self, exited: asyncio.Future[Exit]) -> None:
+        """Loading and ready, until the end:
+
+        exited by itself            → failed, with the cause
+        told to stop                → draining → stopping → gone
+        not ready within its time   → killed, failed: timeout
+        """
+        deadline = self._created + self._services.timeouts.load
+        while not exited.done() and self._stop is None and self._told is None:
+            loading = self.state in COMING_UP
+            left = deadline - self._services.clock.monotonic() if loading else None
+            if left is not None and left <= 0:
+                message = f"not ready within {self._services.timeouts.load:g} s"
+                self.condemn(Failure("timeout", message))
+                break
+            await self._wait(exited, left)
+        if self._stop is not None and not exited.done():
+            await self._come_down(exited, self._stop)
+        else:
+            await self._crash(exited)
+
+    async def _wait(self, exited: asyncio.Future[Exit], seconds: float | None) -> None:
+        """Wait for the exit, a nudge or the end of the time, whichever comes first."""
+        self._nudge.clear()
+        nudged = asyncio.ensure_future(self._nudge.wait())
+        waiting: set[asyncio.Future[Any]] = {exited, nudged}
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        nudged.cancel()
+
+    async def _crash(self, exited: asyncio.Future[Exit]) -> None:
+        assert self.handle is not None
+        doing = "loading" if self.state in COMING_UP else "serving"
+        if not await _within(exited, self._services.timeouts.kill):
+            self.handle.kill()  # it said that it failed, or was condemned, and yet it is there
+            if not await _within(exited, self._services.timeouts.kill):
+                await self._be_stuck(exited)
+                return
+        self.handle.dispose()
+        end = exited.result()
+        log = self._services.logs.last_lines(self.uid, LOG_LINES_OF_A_FAILURE)
+        if self._stop is not None:
+            self._receipt = Receipt(self.key.model, self.uid, "crashed")
+        self._fail(explain_exit(end, doing, self._told, log))
+
+    def _fail(self, failure: Failure) -> None:
+        self.failure = replace(failure, at=self._services.clock.wall())
+        self._ended.set()
+        self._move(State.FAILED)
+
+    async def _come_down(self, exited: asyncio.Future[Exit], stop: _Stop) -> None:
+        """Drain, SIGTERM, SIGKILL, each for its time; then STUCK. Ends within the sum of them."""
+        assert self.handle is not None
+        clock = self._services.clock.monotonic
+        times = _Times(clock())
+        before = self.traffic.completed
+        if self.state is State.READY and stop.drain > 0:
+            self._move(State.DRAINING)
+            await self._drain(exited, stop, times.started)
+        freed = self._memory_now()
+        times.drained = clock()
+        by_itself = exited.done()
+        aborted = self.traffic.in_flight
+        self._move(State.STOPPING)
+        if aborted:
+            self.handle.upstream.close()
+        self.handle.terminate()
+        killed = False
+        if not await _within(exited, self._services.timeouts.term):
+            killed = True
+            self.handle.kill()
+            if not await _within(exited, self._services.timeouts.kill):
+                await self._be_stuck(exited)
+                return
+        times.exited = clock()
+        self.handle.dispose()
+        gpu = await self._services.devices.memory_back(self.spec.device)
+        times.back = clock()
+        outcome: Outcome = "drained"
+        if by_itself:
+            outcome = "crashed"
+        elif killed or aborted or stop.force:
+            outcome = "forced"
+        self._receipt = Receipt(
+            model=self.key.model,
+            worker=self.uid,
+            outcome=outcome,
+            in_flight_completed=self.traffic.completed - before,
+            in_flight_aborted=aborted,
+            freed_host=freed,
+            freed_gpu=gpu or {},
+            verified=gpu is not None,
+            drain=times.drained - times.started,
+            exit=times.exited - times.drained,
+            memory_back=times.back - times.exited,
+            total=times.back - times.started,
+        )
+        self._ended.set()
+        self._move(State.GONE if gpu is not None else State.LEAKED)
+
+    async def _drain(self, exited: asyncio.Future[Exit], stop: _Stop, started: float) -> None:
+        idle = asyncio.ensure_future(self.traffic.idle.wait())
+        while not idle.done() and not exited.done():
+            left = started + stop.drain - self._services.clock.monotonic()
+            if left <= 0 or self._told is not None:
+                break
+            self._nudge.clear()
+            nudged = asyncio.ensure_future(self._nudge.wait())
+            waiting: set[asyncio.Future[Any]] = {idle, exited, nudged}
+            await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            nudged.cancel()
+        idle.cancel()
+
+    def _memory_now(self) -> int:
+        assert self.handle is not None
+        memory = self.handle.memory()
+        return memory.uss if memory else 0
+
+    async def _be_stuck(self, exited: asyncio.Future[Exit]) -> None:
+        """Give up waiting, but not watching."""
+        assert self.handle is not None
+        logger.error("a worker does not exit even after SIGKILL", extra={"worker": self.uid})
+        self._ended.set()
+        self._move(State.STUCK)
+        await exited
+        self.handle.dispose()
+        self._move(State.GONE)
+
+
+async def _within(exited: asyncio.Future[Exit], seconds: float) -> bool:
+    """Return whether the exit came within the time."""
+    await asyncio.wait({exited}, timeout=seconds)
+    return exited.done()
