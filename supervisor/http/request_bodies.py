@@ -1,0 +1,274 @@
+"""Strict reading of what control calls send: bodies and query parameters, field by field."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import orjson
+
+from ..domain import NAME, Options
+from ..errors import Invalid
+from ..units import UnitError, parse_duration, parse_size
+from .problem import BadRequest, UnsupportedMediaType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Number = TypeVar("Number", int, float)
+
+DEFAULT_WAIT: Final = 600.0  # seconds
+DEFAULT_TAIL: Final = 100  # lines
+MOST_LINES: Final = 100_000
+MOST_THREADS: Final = 1024
+LONGEST_PATH: Final = 4096  # characters, as Linux
+_DEVICE: Final = re.compile(r"cpu|gpu:[0-9]{1,3}", re.ASCII)
+_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
+_NAME_RULE: Final = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBody:
+    """What to load: the body of a load, and of adding a model. None: as it was, or the default."""
+
+    source: str | None
+    runtime: str | None
+    options: Options | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadBody:
+    """How to unload. `timeout`: seconds to drain."""
+
+    force: bool
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SwapBody:
+    """A client's new model."""
+
+    model: str
+    what: ModelBody
+    private: bool
+    ttl: float | None  # seconds
+
+
+class Fields:
+    """The fields of one object, each taken once; `done` raises for those that nobody took.
+
+    All methods raise Invalid with the name of the field and what was expected. null means absent.
+    """
+
+    def __init__(self, data: Mapping[str, Any], kind: str = "field", prefix: str = "") -> None:
+        self._rest = {name: value for name, value in data.items() if value is not None}
+        self._unknown = set(data)
+        self._known: list[str] = []
+        self._kind = kind
+        self._prefix = prefix
+
+    def text(self, name: str, longest: int = 256) -> str | None:
+        """Take text that is not empty."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise self._error(name, "expected text that is not empty", value)
+        if len(value) > longest:
+            raise self._error(name, f"expected at most {longest} characters", value)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Take true or false; absent is false."""
+        value = self._take(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        raise self._error(name, "expected true or false", value)
+
+    def switch(self, name: str) -> bool:
+        """Take a flag that is written as text, as in a query."""
+        value = self._take(name)
+        if value is None:
+            return False
+        if value not in _SWITCH:
+            raise self._error(name, "expected 1 or 0", value)
+        return _SWITCH[value]
+
+    def fraction(self, name: str) -> float | None:
+        """Take a number over 0 and up to 1."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise self._error(name, "expected a number over 0 and at most 1", value)
+        return float(value)
+
+    def count(self, name: str, lowest: int, highest: int) -> int | None:
+        """Take a whole number between two bounds, or its text."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if isinstance(value, str) and _COUNT.fullmatch(value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise self._error(name, f"expected a whole number from {lowest} to {highest}", value)
+        return value
+
+    def size(self, name: str) -> int | None:
+        """Take a size over 0, in bytes."""
+        return self._unit(name, parse_size, 1)
+
+    def duration(self, name: str, lowest: float = 0.0) -> float | None:
+        """Take a duration of at least `lowest`, in seconds."""
+        return self._unit(name, parse_duration, lowest)
+
+    def pattern(self, name: str, rule: re.Pattern[str], expected: str) -> str | None:
+        """Take text of a certain form."""
+        value = self._take(name)
+        if value is not None and not (isinstance(value, str) and rule.fullmatch(value)):
+            raise self._error(name, f"expected {expected}", value)
+        return value
+
+    def inner(self, name: str) -> Fields | None:
+        """Take an object inside this one."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._error(name, "expected an object", value)
+        return Fields(value, self._kind, f"{self._prefix}{name}.")
+
+    def done(self) -> None:
+        """Raise Invalid where there are fields that have no meaning here."""
+        if not self._unknown:
+            return
+        name = min(self._unknown)
+        near = difflib.get_close_matches(name, self._known, n=1)
+        known = ", ".join(self._known) or "none"
+        hint = f"did you mean {near[0]!r}?" if near else f"known here: {known}"
+        raise Invalid(f"unknown {self._kind} '{self._prefix}{_short(name)}'; {hint}")
+
+    def _take(self, name: str) -> Any:
+        self._known.append(name)
+        self._unknown.discard(name)
+        return self._rest.get(name)
+
+    def _unit(self, name: str, parse: Callable[[object], Number], lowest: Number) -> Number | None:
+        value = self._take(name)
+        if value is None:
+            return None
+        try:
+            amount = parse(value)
+        except UnitError as error:
+            raise Invalid(f"{self._kind} '{self._prefix}{name}': {error}") from None
+        if amount < lowest:
+            raise self._error(name, f"expected at least {lowest:g}", value)
+        return amount
+
+    def _error(self, name: str, expected: str, value: object) -> Invalid:
+        got = _short(repr(value))
+        return Invalid(f"{self._kind} '{self._prefix}{name}': {expected}, got {got}")
+
+
+def read_json(body: bytes, content_type: str | None) -> Fields:
+    """Read a JSON object; no body at all is an empty one.
+
+    Raises UnsupportedMediaType, BadRequest for what is not JSON, Invalid for what is no object.
+    """
+    if not body:
+        return Fields({})
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        got = _short(repr(content_type)) if content_type else "none"
+        raise UnsupportedMediaType(f"send the header 'Content-Type: application/json', got {got}")
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise Invalid("the body must be a JSON object, {...}")
+    return Fields(data)
+
+
+def model_body(fields: Fields) -> ModelBody:
+    """Read the body of a load or of a new model."""
+    body = _model(fields)
+    fields.done()
+    return body
+
+
+def unload_body(fields: Fields) -> UnloadBody:
+    """Read the body of an unload."""
+    body = UnloadBody(force=fields.flag("force"), timeout=fields.duration("timeout"))
+    fields.done()
+    return body
+
+
+def swap_body(fields: Fields) -> SwapBody:
+    """Read the body of a swap."""
+    model = fields.pattern("model", NAME, _NAME_RULE)
+    if model is None:
+        raise Invalid("field 'model' is missing: name the model that the client wants")
+    what = _model(fields)
+    body = SwapBody(model, what, fields.flag("private"), fields.duration("ttl", 0.001))
+    fields.done()
+    return body
+
+
+def checked_name(kind: str, name: str) -> str:
+    """Return a name that may stand for a new model or client. Raises Invalid."""
+    if NAME.fullmatch(name):
+        return name
+    raise Invalid(f"{_short(repr(name))} cannot name a {kind}: expected {_NAME_RULE}")
+
+
+def no_query(query: Mapping[str, str]) -> None:
+    """Refuse query parameters where none has a meaning."""
+    Fields(query, "query parameter").done()
+
+
+def wait_of(query: Mapping[str, str]) -> float:
+    """Return for how many seconds a call waits; `wait` is its one parameter."""
+    fields = Fields(query, "query parameter")
+    wait = fields.duration("wait")
+    fields.done()
+    return DEFAULT_WAIT if wait is None else wait
+
+
+def tail_of(query: Mapping[str, str]) -> tuple[int, bool]:
+    """Return how many lines of a log are wanted, and whether it is to be followed."""
+    fields = Fields(query, "query parameter")
+    tail = fields.count("tail", 0, MOST_LINES)
+    follow = fields.switch("follow")
+    fields.done()
+    return DEFAULT_TAIL if tail is None else tail, follow
+
+
+def _model(fields: Fields) -> ModelBody:
+    source = fields.text("source", LONGEST_PATH)
+    runtime = fields.pattern("runtime", NAME, "the name of a runtime, as 'tensorflow'")
+    inner = fields.inner("options")
+    return ModelBody(source, runtime, None if inner is None else _options(inner))
+
+
+def _options(fields: Fields) -> Options:
+    options = Options(
+        gpu_memory_fraction=fields.fraction("gpu_memory_fraction"),
+        gpu_memory=fields.size("gpu_memory"),
+        ram=fields.size("ram"),
+        device=fields.pattern("device", _DEVICE, "'cpu' or 'gpu:N'"),
+        pin=fields.flag("pin"),
+        ttl=fields.duration("ttl", 0.001),
+        threads=fields.count("threads", 1, MOST_THREADS),
+    )
+    fields.done()
+    if options.gpu_memory_fraction is not None and options.gpu_memory is not None:
+        raise Invalid("give 'options.gpu_memory_fraction' or 'options.gpu_memory', not both")
+    return options
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}..."
