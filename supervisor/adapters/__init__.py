@@ -1,0 +1,1 @@
+"""The outside: processes, files, the database. Only `daemon` knows this layer."""
