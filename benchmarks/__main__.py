@@ -39,9 +39,16 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group()
-def main() -> None:
-    """Measure modelsup and two baselines in one run, on the same work."""
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure modelsup and two baselines in one run, on the same work.
+
+    Without a command: all of them, one after the other.
+    """
+    if context.invoked_subcommand is None:
+        for command in (swap_command, memory_command, predict_command):
+            context.invoke(command)
 
 
 @main.command("swap")

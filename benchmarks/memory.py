@@ -69,7 +69,10 @@ def run(workload: Workload, cycles: int, folder: Path) -> Report:
 
 def _measure(start: Callable[[], Side], workload: Workload, cycles: int) -> dict[str, Any]:
     names = [f"copy-{number}" for number in range(1, COPIES + 1)]
-    loaded, left, private, peak = [], [], [], 0
+    loaded: list[int] = []
+    left: list[int] = []
+    private: list[int] = []
+    peak = 0
     with ExitStack() as stack:
         side = start()
         stack.callback(side.stop)
@@ -83,6 +86,7 @@ def _measure(start: Callable[[], Side], workload: Workload, cycles: int) -> dict
                 peak = max(peak, pss_bytes(side.pids()))
             memory = memory_by_pid(side.pids())
             loaded.append(sum(pss for pss, _ in memory.values()))
+            peak = max(peak, loaded[-1])
             private.append(sum(uss for pid, (_, uss) in memory.items() if pid not in there))
             for name in names:
                 side.unload(name)
