@@ -10,7 +10,7 @@ import orjson
 from .problem import problem, problem_headers, status_of
 
 Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
+Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
