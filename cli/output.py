@@ -59,15 +59,17 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        for i in (i for i, header in enumerate(headers) if header == "STATE"):
-            cells[i] = paint(cells[i], _STATE_COLOURS.get(row[i]))
-        click.echo("  ".join(cells).rstrip())
+        line = ""
+        for header, text, width in zip(headers, row, widths, strict=True):
+            colour = _STATE_COLOURS.get(text) if header == "STATE" else None
+            line += paint(text, colour) + " " * (width - len(text) + 2)
+        click.echo(line.rstrip())
 
 
 def paint(text: str, colour: str | None) -> str:
     """Colour text, unless NO_COLOR is set. click drops colours where there is no terminal."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour)
+    plain = colour is None or os.environ.get("NO_COLOR")
+    return text if plain else click.style(text, fg=colour)
 
 
 def size(count: int | None) -> str:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _COMPLETION_TIMEOUT: Final = 1.0  # seconds; a shell that waits longer feels broken
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?", re.ASCII)
-_SECONDS: Final = {"ms": 0.001, "s": 1, None: 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+_SECONDS: Final = {"ms": 0.001, "s": 1, None: 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def duration(value: str) -> float:

@@ -94,7 +94,7 @@ class Client:
         answer = self._transport.send(
             "POST",
             f"{_model(name)}/load",
-            params={"wait": f"{wait:g}"},
+            params={"wait": str(wait)},
             body=load_body(source, runtime, options, local=self.local),
             timeout=wait + _GRACE,
         )
@@ -225,7 +225,7 @@ class Client:
         answer = self._transport.send(
             "PUT",
             f"{_client(client_id)}/model",
-            params={"wait": f"{wait:g}"},
+            params={"wait": str(wait)},
             body=body | load_body(source, runtime, options, local=self.local),
             timeout=wait + _DRAIN + _GRACE,
         )

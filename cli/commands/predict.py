@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,7 +104,7 @@ def _name_and_input(arguments: tuple[str, ...], client_id: str | None) -> tuple[
 def _read(given: str) -> bytes:
     """Return the bytes of INPUT: of stdin, of a file, or the text itself."""
     if given == "@-":
-        return click.get_binary_stream("stdin").read()
+        return sys.stdin.buffer.read()
     if not given.startswith("@"):
         return given.encode()
     path = Path(given[1:])
