@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from modelsup.worker.contract import LaunchSpec
-
 from ..domain import Exit
+from ..errors import LaunchFailed
 from .logs import PipeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from modelsup.worker.contract import LaunchSpec
 
 MAX_MESSAGE: Final = 64 * 1024  # bytes
 QUICK_EXIT: Final = 5.0  # seconds between the end of its control socket and that of its process
@@ -38,7 +40,7 @@ FIXED: Final = {
 }
 
 
-class ForkserverError(Exception):
+class ForkserverError(LaunchFailed):
     """A worker that could not be forked; the message says why."""
 
 
@@ -68,13 +70,15 @@ class Forkserver:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._spawns: dict[str, asyncio.Future[tuple[int, int]]] = {}
+        self._children: set[str] = set()
+        self._last_end = self._loop.time()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         life_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
         output, output_write = os.pipe2(os.O_CLOEXEC)
         self._output = PipeReader(self._loop, output, on_output, lambda: None)
         try:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [
                     sys.executable, "-m", "modelsup.worker.forkserver", "--runtime", runtime,
                     "--control", str(theirs.fileno()), "--lifeline", str(life_read),
@@ -96,6 +100,11 @@ class Forkserver:
         if not self.alive:
             return "ended"
         return "ready" if self._ready.done() else "importing"
+
+    def idle_for(self) -> float:
+        """Return the seconds since its last worker ended; 0 while it has one, or forks one."""
+        busy = self._children or self._spawns or not self._ready.done()
+        return 0.0 if busy else self._loop.time() - self._last_end
 
     async def ready(self) -> None:
         """Wait until the framework is imported. Raises ForkserverError."""
@@ -144,10 +153,19 @@ class Forkserver:
                 refused.set_exception(ForkserverError(message["message"]))
             case "exited":
                 report = {k: message[k] for k in ("code", "signal", "max_rss", "cpu_seconds")}
+                self._children.discard(message["uid"])
+                self._last_end = self._loop.time()
                 self._on_exit(message["uid"], Exit(**report))
 
     def _answer_spawn(self, uid: str, pid: int, pidfd: int) -> None:
-        self._spawns.pop(uid).set_result((pid, pidfd))
+        self._children.add(uid)
+        answer = self._spawns.pop(uid)
+        if not answer.done():
+            answer.set_result((pid, pidfd))
+            return
+        # Nobody waits any more: the caller closed the lifeline, and this makes it sure.
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
 
     def _fail_ready(self, error: ForkserverError) -> None:
         if not self._ready.done():

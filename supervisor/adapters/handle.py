@@ -156,6 +156,7 @@ class LocalHandle:
         """Remove what the worker leaves: descriptors, orphans, temporary folder."""
         self._loop.remove_reader(self._pidfd)
         for reader in self._readers:
+            reader.drain()
             reader.close()
         self.upstream.close()
         os.close(self._lifeline)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_HELD: Final = 256 * 1024  # bytes of an answer that may wait for their reader
 MAX_HEAD: Final = 64 * 1024  # bytes of an answer's head
+SMALL_DIGITS: Final = 5  # of the content-length of an answer that is handed out whole
 OK: Final = 200  # the first status that is an answer; those below are interim
 ONE_WRITE: Final = 64 * 1024  # bytes up to which head and body are joined for one write
 
@@ -118,6 +119,7 @@ class Connection(asyncio.Protocol):
         self._sent = False  # the whole request is written
         self._heard = 0  # bytes of this answer up to the end of its head
         self._complete = False
+        self._small = False  # the answer is worth waiting for as a whole
         self._reading_paused = False
         self._headers: list[tuple[bytes, bytes]] = []
         self._named: frozenset[bytes] = frozenset()  # by the answer's Connection header
@@ -301,6 +303,9 @@ class Connection(asyncio.Protocol):
             if named:
                 headers = [h for h in headers if h[0] not in named | HOP_BY_HOP]
             self._response = Response(self, status, headers)
+            self._small = any(
+                name == b"content-length" and len(value) <= SMALL_DIGITS for name, value in headers
+            )
 
     def on_body(self, body: bytes) -> None:
         """Hand a piece to the response; pause when its reader is behind."""
@@ -329,6 +334,8 @@ class Connection(asyncio.Protocol):
                 self._pool.released(self)
             else:
                 self.abort()
+        elif self._small:
+            return  # the rest is about to come; whole it costs the client's side far less
         if answer is not None and not answer.done():
             answer.set_result(response)
 

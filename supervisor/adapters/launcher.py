@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelsup.worker.contract import StatusMessage
 
-from .forkserver import Forkserver, ForkserverGone
+from .forkserver import Forkserver, ForkserverError, ForkserverGone
 from .handle import LocalHandle, WorkerPipes
 from .host import kill_orphans
 from .logs import LogBook, PipeReader
@@ -30,12 +30,13 @@ TRIES: Final = 2  # a forkserver that ends under a spawn is replaced once
 class LocalLauncher:
     """Launcher of this machine. `run_dir` holds one temporary folder per worker."""
 
-    def __init__(self, run_dir: Path, logs: LogBook) -> None:
+    def __init__(self, run_dir: Path, logs: LogBook, forkserver_ttl: float = 0) -> None:
         self._run_dir = run_dir
         self._logs = logs
+        self._forkserver_ttl = forkserver_ttl
         self._forkservers: dict[str, Forkserver] = {}
         self._handles: dict[str, LocalHandle] = {}
-        self._early_exits: dict[str, Exit] = {}
+        self._starting: dict[str, Exit | None] = {}  # worker id → its end, if that came first
 
     def forkservers(self) -> list[Forkserver]:
         """Return the forkservers that live."""
@@ -48,13 +49,23 @@ class LocalLauncher:
     async def spawn(
         self, spec: LaunchSpec, on_status: Callable[[StatusMessage], None]
     ) -> LocalHandle:
-        """Start a worker. Raises ForkserverError or OSError; then nothing is left of it."""
+        """Start a worker. Raises ForkserverError; then nothing is left of it."""
+        try:
+            return await self._spawn(spec, on_status)
+        except OSError as error:
+            raise ForkserverError(f"no worker could be started: {error.strerror}") from error
+
+    async def _spawn(
+        self, spec: LaunchSpec, on_status: Callable[[StatusMessage], None]
+    ) -> LocalHandle:
         pipes = WorkerPipes.open()
         temp_dir = self._run_dir / spec.uid
+        self._starting[spec.uid] = None
         try:
             temp_dir.mkdir(mode=0o700, parents=True)
             forkserver, pid, pidfd = await self._fork(spec, pipes)
         except BaseException:
+            del self._starting[spec.uid]
             pipes.close()
             if temp_dir.exists():
                 temp_dir.rmdir()
@@ -68,9 +79,9 @@ class LocalLauncher:
             upstream=HttpUpstream(*pipes.address, spec.secret),
             temp_dir=temp_dir,
             parent=forkserver,
-            on_disposed=lambda: self._on_disposed(spec.uid),
+            on_disposed=lambda: self._on_disposed(spec),
         )
-        if early := self._early_exits.pop(spec.uid, None):
+        if early := self._starting.pop(spec.uid):
             handle.on_report(early)
         return handle
 
@@ -104,8 +115,8 @@ class LocalLauncher:
     def _on_exit(self, uid: str, report: Exit) -> None:
         if handle := self._handles.get(uid):
             handle.on_report(report)
-        else:
-            self._early_exits[uid] = report
+        elif uid in self._starting:
+            self._starting[uid] = report
 
     def _readers(
         self, spec: LaunchSpec, pipes: WorkerPipes, on_status: Callable[[StatusMessage], None]
@@ -117,16 +128,25 @@ class LocalLauncher:
         )
         return log, PipeReader(loop, pipes.status, lines.feed, _nothing)
 
-    def _on_disposed(self, uid: str) -> None:
-        del self._handles[uid]
-        known = {f.pid for f in self._forkservers.values()} | {
-            h.pid for h in self._handles.values()
-        }
-        for orphan in kill_orphans(known):
+    def _on_disposed(self, spec: LaunchSpec) -> None:
+        del self._handles[spec.uid]
+        self._logs.finish(spec.model, spec.uid)
+        forkservers = {forkserver.pid for forkserver in self._forkservers.values()}
+        for orphan in kill_orphans(forkservers | {h.pid for h in self._handles.values()}):
             logger.warning(
                 "killed a process that a worker left behind",
-                extra={"worker": uid, "pid": orphan.pid, "command": orphan.cmdline},
+                extra={"worker": spec.uid, "pid": orphan.pid, "command": orphan.cmdline},
             )
+        if self._forkserver_ttl:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._forkserver_ttl, self._end_idle_forkserver, spec.runtime)
+
+    def _end_idle_forkserver(self, runtime: str) -> None:
+        """End a forkserver that no worker has needed since the one whose end armed this."""
+        forkserver = self._forkservers.get(runtime)
+        if forkserver is not None and forkserver.idle_for() >= self._forkserver_ttl:
+            logger.info("ending an idle forkserver", extra={"runtime": runtime})
+            forkserver.close()
 
     def close(self) -> None:
         """End all forkservers."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..domain import CatalogueEntry, Lease, Options, SlotKey
+from ..errors import StoreFailed
 from .host import create_time
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _WHAT_WENT_WRONG: Final = {
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-class StoreError(Exception):
+class StoreError(StoreFailed):
     """The database could not be read or written. What it held before is still there."""
 
     def __init__(self, path: Path, what: str, why: str) -> None:

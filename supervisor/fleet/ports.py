@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 class UpstreamResponse(Protocol):
     """A worker's answer whose head has arrived."""
 
-    status: int
-    headers: list[tuple[bytes, bytes]]  # lower-case names, hop-by-hop headers left out
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers with lower-case names, the hop-by-hop ones left out."""
+        ...
 
     @property
     def whole(self) -> bytes | None:
@@ -64,8 +71,15 @@ class Upstream(Protocol):
 class Handle(Protocol):
     """One launched worker process."""
 
-    pid: int
-    upstream: Upstream
+    @property
+    def pid(self) -> int:
+        """The process id, on the machine where it runs."""
+        ...
+
+    @property
+    def upstream(self) -> Upstream:
+        """The way to it."""
+        ...
 
     async def exited(self) -> Exit:
         """Wait for the end of the process. May be awaited by many, and again after the end."""

@@ -1,0 +1,249 @@
+"""The composition root: settings, adapters, fleet, application, signals, ordered shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import resource
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+import uvloop
+
+from .adapters.devices import Gpus
+from .adapters.file_sources import FileSources
+from .adapters.host import become_subreaper
+from .adapters.instance import AlreadyRunning, StateFolder
+from .adapters.launcher import LocalLauncher
+from .adapters.logs import LogBook, configure_logging
+from .adapters.store import Store
+from .errors import LaunchFailed, StoreFailed
+from .facts import DaemonFacts
+from .fleet.fleet import Fleet
+from .fleet.slots import Defaults
+from .fleet.worker import Services, Timeouts
+from .http.app import create_app
+from .http.control import create_control
+from .http.gateway import Gateway, Limits
+from .http.server_protocol import JoiningProtocol
+from .http.streams import LogStreams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .http.app import App
+    from .settings import Settings
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 2048
+CLOSE_TIMEOUT: Final = 5  # seconds that open connections get once everything is unloaded
+
+
+class StartError(Exception):
+    """The supervisor cannot start; the message says why and what to do."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Return UNIX seconds."""
+        return time.time()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the daemon has its own order of ending."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> int:
+    """Run a supervisor until it is told to stop; return an exit code.
+
+    `on_ready` gets the URL once the forkservers of `preload` have imported their frameworks.
+    Raises StartError.
+    """
+    configure_logging(settings.log_level, settings.log_format)
+    _raise_descriptor_limit()
+    become_subreaper()
+    try:
+        folder = StateFolder(settings.state_dir)
+    except AlreadyRunning as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(
+            f"the state folder {settings.state_dir} cannot be used: {error.strerror}"
+        ) from error
+    with contextlib.closing(folder), _listen(settings) as listener:
+        store = _open_store(folder)
+        with contextlib.closing(store), asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            return loop.run(_Daemon(settings, folder, store, listener).run(on_ready))
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        return socket.create_server((settings.host, settings.port), backlog=BACKLOG)
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "another supervisor may run there (modelsup status), or choose another --port"
+        ) from error
+
+
+def _open_store(folder: StateFolder) -> Store:
+    try:
+        store = Store(folder.database)
+        folder.sweep(store.workers())
+        for record in store.workers():
+            store.remove_worker(record.uid)
+    except StoreFailed as error:
+        raise StartError(str(error)) from error
+    return store
+
+
+@dataclass(slots=True)
+class _Daemon:
+    """One run: the parts, and the order in which they begin and end."""
+
+    settings: Settings
+    folder: StateFolder
+    store: Store
+    listener: socket.socket
+
+    async def run(self, on_ready: Callable[[str], None] | None) -> int:
+        """Begin, serve until told to stop, end."""
+        settings = self.settings
+        logs = LogBook(settings.log_lines)
+        launcher = LocalLauncher(self.folder.run, logs, settings.forkserver_ttl)
+        fleet = self._fleet(launcher, logs)
+        told = asyncio.Event()
+        facts = DaemonFacts(
+            version=version("modelsup"),
+            url=self._url(),
+            state_dir=str(self.folder.path),
+            started_at=time.time(),
+            launcher=launcher,
+            request_stop=told.set,
+        )
+        app = self._app(fleet, facts, logs)
+        server = _Server(_server_config(app))
+        serving = asyncio.create_task(server.serve([self.listener]))
+        self._watch_signals(told, fleet)
+        beginning = asyncio.create_task(self._begin(launcher, fleet, facts, on_ready))
+        await told.wait()
+        facts.is_stopping = True
+        logger.info("stopping; a second signal ends the draining")
+        beginning.cancel()
+        await fleet.stop_all(settings.drain_timeout)
+        launcher.close()
+        await app.close()
+        server.should_exit = True
+        await serving
+        logger.info("stopped")
+        return 0
+
+    def _url(self) -> str:
+        host, port = self.listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _fleet(self, launcher: LocalLauncher, logs: LogBook) -> Fleet:
+        settings = self.settings
+        services = Services(
+            launcher=launcher,
+            logs=logs,
+            devices=Gpus(),
+            clock=SystemClock(),
+            timeouts=Timeouts(
+                load=settings.load_timeout,
+                drain=settings.drain_timeout,
+                term=settings.term_timeout,
+                kill=settings.kill_timeout,
+            ),
+            temp_dir=lambda uid: str(self.folder.run / uid),
+        )
+        defaults = Defaults(
+            autoload=settings.autoload,
+            lease_ttl=settings.lease_ttl,
+            idle_ttl=settings.idle_ttl,
+            request_timeout=settings.request_timeout,
+            threads=settings.threads,
+            max_batch_size=settings.max_batch_size,
+        )
+        sources = FileSources(settings.models_dir)
+        return Fleet(services, sources, self.store, defaults, random.Random())  # noqa: S311
+
+    def _app(self, fleet: Fleet, facts: DaemonFacts, logs: LogBook) -> App:
+        settings = self.settings
+        limits = Limits(settings.max_body_size, settings.request_timeout, settings.autoload)
+        control = create_control(fleet, asyncio.get_running_loop(), facts, logs)
+        return create_app(Gateway(fleet, limits), control, LogStreams(fleet, logs), facts)
+
+    def _watch_signals(self, told: asyncio.Event, fleet: Fleet) -> None:
+        def on_signal() -> None:
+            if told.is_set():
+                fleet.hurry()
+            told.set()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal)
+
+    async def _begin(
+        self,
+        launcher: LocalLauncher,
+        fleet: Fleet,
+        facts: DaemonFacts,
+        on_ready: Callable[[str], None] | None,
+    ) -> None:
+        """Preload, tell who started us, and load again what was loaded."""
+        for runtime in self.settings.preload:
+            logger.info("importing the framework", extra={"runtime": runtime})
+            try:
+                await launcher.preload(runtime)
+            except LaunchFailed as error:
+                logger.error("not preloaded: %s", error)  # noqa: TRY400
+        store = self.store
+        loads = fleet.restore(store.models(), store.leases(), store.wanted())
+        logger.info("ready", extra={"url": facts.url, "pid": os.getpid(), "restoring": len(loads)})
+        if on_ready is not None:
+            on_ready(facts.url)
+        if loads:
+            await asyncio.wait(loads)
+        facts.restoring = False
+
+
+def _server_config(app: App) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=JoiningProtocol,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=CLOSE_TIMEOUT,
+    )
