@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import dataclasses
 import html
@@ -100,11 +101,16 @@ def test_the_reference_shows_every_public_name_of_the_client(site: Path) -> None
     assert missing == []
 
 
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of the README and the documentation in one language."""
+    fence = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    return [block for page in PAGES for block in fence.findall(page.read_text(encoding="utf-8"))]
+
+
 def quoted_commands() -> list[str]:
     """Return each `modelsup ...` line of a code block in the README or the documentation."""
-    texts = [page.read_text(encoding="utf-8") for page in PAGES]
-    blocks = [b for text in texts for b in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)]
-    return sorted({c for b in blocks for c in re.findall(r"^(?:\$ )?modelsup (.*)", b, re.M)})
+    line = re.compile(r"^(?:\$ )?modelsup (.*)", re.MULTILINE)
+    return sorted({command for block in blocks(r"\w*") for command in line.findall(block)})
 
 
 @pytest.mark.parametrize("line", quoted_commands())
@@ -118,6 +124,21 @@ def test_quoted_commands_are_understood(line: str) -> None:
         command = command.commands[name]
     parser_context = command.make_context(name, words, parent=context, resilient_parsing=True)
     assert parser_context.args == []
+
+
+def test_quoted_python_calls_what_is_there() -> None:
+    owners = {"supervisor": modelsup.client.Client, "john": modelsup.client.Session}
+    called = {
+        (node.value.id, node.attr)
+        for block in blocks("python")
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    assert {name for name, _ in called} >= owners.keys()
+    missing = [
+        call for call in called if call[0] in owners and not hasattr(owners[call[0]], call[1])
+    ]
+    assert missing == []
 
 
 def test_exit_codes() -> None:
