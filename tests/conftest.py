@@ -1,0 +1,203 @@
+"""What process and end-to-end tests share: a real supervisor that must leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from modelsup.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 60.0
+GONE_SECONDS = 2.0  # after a SIGKILL of the supervisor
+
+CLI = [sys.executable, "-m", "modelsup.cli"]
+
+
+class Supervisor:
+    """A supervisor that runs in a process of its own, with a home folder that marks its tree."""
+
+    def __init__(self, home: Path, *flags: str, port: int = 0, files: int | None = None) -> None:
+        self.home = home
+        self.state_dir = home / "state"
+        self.log_file = home / "supervisor.log"
+        self.environment = clean_environment(home)
+        ready, ready_write = os.pipe()
+        arguments = ["start", "--port", str(port), "--state-dir", str(self.state_dir)]
+        prefix = ["prlimit", f"--nofile={files}:{files}"] if files else []
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*prefix, *CLI, *arguments, "--ready-fd", str(ready_write), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                pass_fds=(ready_write,),
+            )
+        os.close(ready_write)
+        try:
+            self.url = self._read_url(ready)
+        finally:
+            os.close(ready)
+        self.client = Client(self.url, timeout=60)
+        self.pid = self.process.pid
+
+    def _read_url(self, ready: int) -> str:
+        poll = select.poll()
+        poll.register(ready, select.POLLIN)
+        data = os.read(ready, 4096) if poll.poll(READY_SECONDS * 1000) else b""
+        if not data:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the supervisor did not start:\n{self.log()}")
+        url: str = json.loads(data)["url"]
+        return url
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.url.rpartition(":")[2])
+
+    def log(self) -> str:
+        """Return all that the supervisor printed."""
+        return self.log_file.read_text()
+
+    def run(self, *arguments: str, check: bool = True, **options: Any) -> Any:
+        """Run a `modelsup` command against it; return the completed process, as text."""
+        done = subprocess.run(
+            [*CLI, *arguments],
+            env={**self.environment, "MODELSUP_URL": self.url},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            **options,
+        )
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done
+
+    def tree(self) -> list[psutil.Process]:
+        """Return every live process that carries this home folder: supervisor, workers, orphans."""
+        return [p for p in psutil.process_iter() if self._is_mine(p)]
+
+    def _is_mine(self, process: psutil.Process) -> bool:
+        try:
+            mine = process.environ().get("HOME") == str(self.home)
+            return mine and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def open_files(self) -> int:
+        """Return the number of descriptors that the supervisor has open."""
+        return psutil.Process(self.pid).num_fds()
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Stop it in order if it runs; return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.client.close()
+        return self.process.wait(STOP_SECONDS)
+
+    def assert_nothing_left(self, within: float = GONE_SECONDS) -> None:
+        """After its end: no process of the tree, no socket on its port."""
+        wait_until(lambda: not self.tree(), within, lambda: f"left: {self.tree()}")
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", self.port))
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """Return the environment of a user whose folders are all below `home`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MODELSUP_", "XDG_"))}
+    return {**kept, "HOME": str(home), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+
+
+def wait_until(
+    condition: Callable[[], object],
+    seconds: float,
+    otherwise: Callable[[], str] = lambda: "it did not happen",
+) -> None:
+    """Wait for what gives no event to wait on, such as the end of another's process."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, otherwise()
+        pause.wait(0.01)
+
+
+@pytest.fixture
+def start_supervisor(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
+    """Start supervisors with the given flags; each is stopped, and must leave nothing behind.
+
+    Supervisors of one test share their state folder, so that a later one can restore.
+    """
+    home = tmp_path / "home"
+    home.mkdir()
+    started: list[Supervisor] = []
+
+    def start(*flags: str, **options: Any) -> Supervisor:
+        supervisor = Supervisor(home, *flags, **options)
+        started.append(supervisor)
+        return supervisor
+
+    yield start
+    codes = [s.stop() for s in started]
+    with contextlib.ExitStack() as checks:
+        for supervisor in started:
+            checks.callback(supervisor.assert_nothing_left)
+    run = home / "state" / "run"
+    assert not run.exists() or started[-1].process.returncode == -signal.SIGKILL
+    assert set(codes) <= {0, -signal.SIGKILL}, started[-1].log()
+
+
+@pytest.fixture
+def supervisor(start_supervisor: Callable[..., Supervisor]) -> Supervisor:
+    """A supervisor with the default settings."""
+    return start_supervisor()
+
+
+@pytest.fixture
+def echo_model(tmp_path: Path) -> Callable[..., str]:
+    """Write an echo model file with the given options; return its path."""
+
+    def write(name: str = "model", **options: Any) -> str:
+        path = tmp_path / f"{name}.echo"
+        path.write_text(json.dumps(options))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Callable[[str], Path]:
+    """Make a FIFO for the echo command "gate:PATH".
+
+    Opening it for writing returns once the worker is at the gate; closing it lets the worker on.
+    """
+
+    def make(name: str = "gate") -> Path:
+        path = tmp_path / name
+        os.mkfifo(path)
+        return path
+
+    return make
