@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOG_LINES_OF_A_FAILURE: Final = 20
+_BAD: Final = frozenset({State.FAILED, State.STUCK, State.LEAKED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +185,22 @@ class Worker:
         self.since = self._services.clock.wall()
         if state is State.READY:
             self.ready_at = self._services.clock.monotonic()
+        self._log_move()
         self._on_change(self)
         if state is State.READY or state not in COMING_UP:
             self._up.set()
+
+    def _log_move(self) -> None:
+        facts: dict[str, object] = {"model": self.key.model, "worker": self.uid}
+        if self.state is State.READY:
+            facts["seconds"] = round(self.seconds["total"], 3)
+        elif self.state is State.GONE and self._receipt is not None:
+            facts |= {"outcome": self._receipt.outcome, "freed_bytes": self._receipt.freed_host}
+        elif self.failure is not None:
+            facts |= {"cause": self.failure.cause, "reason": self.failure.message}
+        level = logging.INFO if self.state in {State.READY, State.GONE} else logging.DEBUG
+        level = logging.WARNING if self.state in _BAD else level
+        logger.log(level, "worker %s", self.state, extra=facts)
 
     def _on_status(self, message: StatusMessage) -> None:
         if self.state not in COMING_UP:
