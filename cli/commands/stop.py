@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +16,6 @@ from ..exits import Exit
 from ..parameters import duration, json_option
 
 if TYPE_CHECKING:
-    import psutil
     from modelsup.client import Client, Status
 
 _POLL_SECONDS: Final = 0.05
@@ -30,11 +32,13 @@ _START_SLACK_SECONDS: Final = 60.0
 def stop(context: Context, *, timeout: float, as_json: bool) -> int:
     """Stop the supervisor and wait until it and its workers are gone."""
     deadline = time.monotonic() + timeout
-    with context.client() as client:
+    with context.client() as client, contextlib.ExitStack() as held:
         found = client.status()
         process = _process(found) if client.local else None
+        if process is not None:
+            held.callback(os.close, process)
         stopping = client.stop()
-    gone = _wait(context, process, deadline)
+        gone = _wait(context, process, deadline)
     if as_json:
         output.print_json({"pid": stopping.pid, "stopped": gone})
     elif gone:
@@ -48,8 +52,8 @@ def stop(context: Context, *, timeout: float, as_json: bool) -> int:
     return Exit.TIMED_OUT
 
 
-def _process(found: Status) -> psutil.Process | None:
-    """Return the supervisor's process, if it can be seen from here.
+def _process(found: Status) -> int | None:
+    """Return a pidfd of the supervisor, if its process can be seen from here.
 
     Behind a published port of a container the pid is that of another process; the time of its
     start tells them apart.
@@ -57,21 +61,23 @@ def _process(found: Status) -> psutil.Process | None:
     import psutil
 
     try:
-        process = psutil.Process(found.pid)
-        age = found.started_at - process.create_time()
-    except psutil.Error:
+        process = os.pidfd_open(found.pid)
+    except OSError:
         return None
-    return process if -1.0 < age < _START_SLACK_SECONDS else None
+    with contextlib.suppress(psutil.Error):
+        age = found.started_at - psutil.Process(found.pid).create_time()
+        if -1.0 < age < _START_SLACK_SECONDS:
+            return process
+    os.close(process)
+    return None
 
 
-def _wait(context: Context, process: psutil.Process | None, deadline: float) -> bool:
-    """Wait until the process is gone and nothing answers; return whether that came in time."""
+def _wait(context: Context, process: int | None, deadline: float) -> bool:
+    """Wait until the process has ended and nothing answers; return whether that came in time."""
     if process is not None:
-        import psutil
-
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except psutil.TimeoutExpired:
+        # A pidfd also tells of an end that nobody has collected yet.
+        ended, _, _ = select.select([process], [], [], max(0.0, deadline - time.monotonic()))
+        if not ended:
             return False
     with context.client(timeout=1.0) as client:
         while _answers(client):
