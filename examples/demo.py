@@ -184,7 +184,7 @@ def _print_memory(memory: dict[str, int]) -> None:
 
 def _memory_problems(left: int) -> list[str]:
     if left <= ALLOWED_LEFT:
-        out.print(f"All models are gone and {left / MB:+.1f} MB are left of them.")
+        out.print(f"All models are gone; memory against before the loads: {left / MB:+.1f} MB.")
         return []
     allowed = f"at most {ALLOWED_LEFT / MB:.0f} MB may be left"
     return [f"{left / MB:.1f} MB are left of the models after all were unloaded; {allowed}."]

@@ -54,8 +54,8 @@ def _train(folder: Path) -> None:
     arrays: dict[str, Any] = {"x": held_out, "y": labels}
     for name in MODELS:
         model = keras.Sequential([keras.Input((8, 8, 1)), *_layers(name)], name=name)
-        model.compile("adam", "sparse_categorical_crossentropy")
-        model.fit(x, y, batch_size=32, epochs=EPOCHS, verbose=0)
+        model.compile(keras.optimizers.Adam(0.003), "sparse_categorical_crossentropy")
+        model.fit(x, y, batch_size=64, epochs=EPOCHS, verbose=0)
         model.save(folder / f"{name}.keras")
         arrays[name] = np.asarray(model(held_out, training=False))
     np.savez(folder / "held_out.npz", **arrays)
