@@ -145,13 +145,9 @@ def wait_until(
         pause.wait(0.01)
 
 
-@pytest.fixture
-def start_supervisor(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
-    """Start supervisors with the given flags; each is stopped, and must leave nothing behind.
-
-    Supervisors of one test share their state folder, so that a later one can restore.
-    """
-    home = tmp_path / "home"
+@contextlib.contextmanager
+def supervisors(home: Path) -> Iterator[Callable[..., Supervisor]]:
+    """Start supervisors below `home`; at the end stop each, and let none leave anything behind."""
     home.mkdir()
     started: list[Supervisor] = []
 
@@ -168,6 +164,37 @@ def start_supervisor(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
     run = home / "state" / "run"
     assert not run.exists() or started[-1].process.returncode == -signal.SIGKILL
     assert set(codes) <= {0, -signal.SIGKILL}, started[-1].log()
+
+
+@pytest.fixture
+def start_supervisor(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
+    """Start supervisors with the given flags; each is stopped, and must leave nothing behind.
+
+    Supervisors of one test share their state folder, so that a later one can restore.
+    """
+    with supervisors(tmp_path / "home") as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def module_supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    """A supervisor that the tests of a file share; use `shared_supervisor` instead."""
+    with supervisors(tmp_path_factory.mktemp("shared") / "home") as start:
+        yield start()
+
+
+@pytest.fixture
+def shared_supervisor(module_supervisor: Supervisor) -> Iterator[Supervisor]:
+    """The supervisor of the tests of this file; each finds it, and leaves it, empty."""
+    yield module_supervisor
+    client = module_supervisor.client
+    for held in client.clients():
+        client.release(held.id)
+    for model in client.models():
+        if model.state not in {"unloaded", "failed"}:
+            client.unload(model.name, force=True)
+        client.remove_model(model.name)
+    assert client.workers() == []
 
 
 @pytest.fixture
