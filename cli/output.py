@@ -110,5 +110,6 @@ def is_terminal() -> bool:
 
 def _jsonable(value: object) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+        shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return _without_no_workers(shown) if type(value).__name__ == "Receipt" else shown
     return str(value)

@@ -170,7 +170,7 @@ class Client:
         `x` is an array, or what numpy makes one of, for a model with one input; a dict by input
         name for several. Shapes and dtypes are the model's; the worker converts numbers to its
         dtype where that keeps their values. Tensors travel in binary. Raises InvalidRequest,
-        UnknownModel, Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds.
+        NotFound, Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds.
         """
         path = f"/v2/models/{checked(name, 'model')}/infer"
         return self.predictor.predict(path, name, x, signature, timeout)

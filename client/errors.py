@@ -109,8 +109,8 @@ _OF_CODE: Final[dict[str, type[ModelsupError]]] = {
     "not_loaded": NotLoaded,
     "load_failed": LoadFailed,
 }
-# For codes that say no more than the status, codes younger than this library, and the V1 and V2
-# protocols, whose errors are one sentence.
+# For codes that say no more than the status, codes younger than this library, and what a worker
+# answers, which is one sentence.
 _OF_STATUS: Final[dict[int, tuple[type[ModelsupError], str]]] = {
     400: (InvalidRequest, "bad_request"),
     404: (NotFound, "not_found"),
@@ -140,7 +140,7 @@ def error_from(status: int, headers: Mapping[str, str], body: bytes, request: st
             status=status,
         )
     by_status, code = _OF_STATUS.get(status, (ModelsupError, "internal"))
-    code = problem.get("code") or code
+    code = problem.get("code") or headers.get(ERROR_HEADER) or code
     return _OF_CODE.get(code, by_status)(
         str(problem.get("detail") or problem.get("error") or problem.get("title")),
         code=code,

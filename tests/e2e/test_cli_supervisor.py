@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,14 +22,13 @@ COMMAND = [sys.executable, "-m", "modelsup.cli"]
 
 
 class Shell:
-    """Runs `modelsup` as a person would, for one supervisor."""
+    """Runs `modelsup` with the user's folders below `home`, as a person would."""
 
-    def __init__(self, folder: Path) -> None:
-        self.state = folder / "state"
+    def __init__(self, home: Path) -> None:
+        self.home = home
         self.environ = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("MODELSUP_")},
-            "XDG_CONFIG_HOME": str(folder / "config"),
-            "MODELSUP_STATE_DIR": str(self.state),
+            **{k: v for k, v in os.environ.items() if not k.startswith(("MODELSUP_", "XDG_"))},
+            "HOME": str(home),
             "MODELSUP_PORT": "0",
         }
 
@@ -41,7 +41,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=100,
         )
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stderr if expect else done.stdout
@@ -49,51 +49,47 @@ class Shell:
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json"))
 
-    def start(self) -> psutil.Process:
-        started = self.json("start", "--detach")
+    @contextlib.contextmanager
+    def detached(self, *flags: str) -> Iterator[dict[str, Any]]:
+        """Start a supervisor in the background; stop it if the test did not."""
+        started = self.json("start", "--detach", *flags)
         self.environ["MODELSUP_URL"] = started["url"]
-        return psutil.Process(started["pid"])
+        yield started
+        if not _is_gone(started["pid"]):
+            self.run("stop")
 
 
-def _is_gone(process: psutil.Process) -> bool:
+def _is_gone(pid: int) -> bool:
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
+def home_shell(tmp_path: Path) -> Shell:
+    """A shell that knows of no supervisor yet."""
     return Shell(tmp_path)
 
 
 @pytest.fixture
-def supervisor(shell: Shell) -> Iterator[psutil.Process]:
-    process = shell.start()
-    yield process
-    if not _is_gone(process):
-        shell.run("stop")
+def shell(home_shell: Shell, supervisor: Any) -> Shell:
+    """A shell that knows where the supervisor of the test is."""
+    home_shell.environ["MODELSUP_URL"] = supervisor.url
+    return home_shell
 
 
-def test_from_start_to_stop(shell: Shell) -> None:
-    supervisor = shell.start()
-
+def test_the_commands_of_a_model(shell: Shell) -> None:
     loaded = shell.json("load", "e1", "--runtime", "echo")
     assert loaded["state"] == "ready"
     assert shell.json("ps")[0]["id"] == loaded["worker"]
-    worker = psutil.Process(shell.json("ps")[0]["pid"])
     answer = json.loads(shell.run("predict", "e1", "@-", stdin="[[1, 2]]"))
     assert answer == {"predictions": [[1.0, 2.0]]}
     assert shell.json("models")[0]["state"] == "ready"
     assert shell.json("status")["status"]["models"] == {"known": 1, "loaded": 1}
 
-    assert "has stopped" in shell.run("stop")
-    assert _is_gone(supervisor)
-    assert _is_gone(worker)
-    assert "modelsup start" in shell.run("ps", expect=3)
 
-
-def test_unload_gives_a_verified_receipt(shell: Shell, supervisor: psutil.Process) -> None:
+def test_unload_gives_a_verified_receipt(shell: Shell) -> None:
     shell.run("load", "e1", "--runtime", "echo")
 
     receipt = shell.json("unload", "e1")
@@ -104,7 +100,7 @@ def test_unload_gives_a_verified_receipt(shell: Shell, supervisor: psutil.Proces
     assert "not loaded" in shell.run("unload", "e1", expect=1)
 
 
-def test_a_client_swaps_its_own_model(shell: Shell, supervisor: psutil.Process) -> None:
+def test_a_client_swaps_its_own_model(shell: Shell) -> None:
     shell.run("load", "e1", "--runtime", "echo")
     shell.run("swap", "john", "e1")
     assert "held by: john" in shell.run("unload", "e1", expect=1)
@@ -118,9 +114,7 @@ def test_a_client_swaps_its_own_model(shell: Shell, supervisor: psutil.Process) 
     assert "john" in shell.run("release", "john", expect=4)
 
 
-def test_an_array_goes_in_and_comes_out(
-    shell: Shell, supervisor: psutil.Process, tmp_path: Path
-) -> None:
+def test_an_array_goes_in_and_comes_out(shell: Shell, tmp_path: Path) -> None:
     shell.run("load", "e1", "--runtime", "echo")
     array = np.arange(6, dtype=np.float64).reshape(2, 3) / 4
     np.save(tmp_path / "x.npy", array)
@@ -130,9 +124,7 @@ def test_an_array_goes_in_and_comes_out(
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), array.astype(np.float32))
 
 
-def test_a_model_that_cannot_be_loaded_is_6_with_its_reason(
-    shell: Shell, supervisor: psutil.Process, tmp_path: Path
-) -> None:
+def test_a_model_that_cannot_be_loaded_is_6_with_its_reason(shell: Shell, tmp_path: Path) -> None:
     broken = tmp_path / "broken.echo"
     broken.write_text(json.dumps({"on_load": ["fail:the weights are missing"]}))
 
@@ -140,14 +132,14 @@ def test_a_model_that_cannot_be_loaded_is_6_with_its_reason(
     assert shell.json("models")[0]["state"] == "failed"
 
 
-def test_unknown_models_and_bad_requests(shell: Shell, supervisor: psutil.Process) -> None:
+def test_unknown_models_and_bad_requests(shell: Shell) -> None:
     assert "nope" in shell.run("predict", "nope", "[1]", expect=4)
     assert "nope" in shell.run("load", "nope", expect=4)
     assert "does not exist" in shell.run("load", "m", "/nowhere.keras", expect=2)
     assert "ram" in shell.run("load", "m", "--runtime", "echo", "--ram", "lots", expect=2)
 
 
-def test_logs_follow_until_interrupted(shell: Shell, supervisor: psutil.Process) -> None:
+def test_logs_follow_until_interrupted(shell: Shell) -> None:
     shell.run("load", "e1", "--runtime", "echo")
     follower = subprocess.Popen(
         [*COMMAND, "logs", "e1", "-f"],
@@ -167,36 +159,43 @@ def test_logs_follow_until_interrupted(shell: Shell, supervisor: psutil.Process)
     assert follower.returncode == 130
 
 
-def test_a_second_supervisor_says_why_it_cannot_start(
-    shell: Shell, supervisor: psutil.Process, tmp_path: Path
-) -> None:
-    said = shell.run("start", "--detach", expect=1)
-    assert f"another supervisor (pid {supervisor.pid})" in said
+def test_stop_returns_when_all_processes_are_gone(home_shell: Shell) -> None:
+    with home_shell.detached() as started:
+        home_shell.run("load", "e1", "--runtime", "echo")
+        worker = home_shell.json("ps")[0]["pid"]
 
-    port = shell.environ["MODELSUP_URL"].rpartition(":")[2]
-    said = shell.run(
-        "start", "--port", port, "--state-dir", str(tmp_path / "other"), "--detach", expect=1
-    )
-    assert f"cannot listen on 127.0.0.1:{port}" in said
+        assert "has stopped" in home_shell.run("stop")
 
-
-def test_flags_reach_the_supervisor_in_the_background(shell: Shell) -> None:
-    started = shell.json("start", "--detach", "--no-autoload", "--log-format", "json")
-    shell.environ["MODELSUP_URL"] = started["url"]
-    try:
-        shell.run("load", "e1", "--runtime", "echo")
-        shell.run("unload", "e1")
-        assert "e1" in shell.run("predict", "e1", "[[1]]", expect=4)
-    finally:
-        shell.run("stop")
-    first = Path(started["log"]).read_text().splitlines()[0]
-    assert json.loads(first)
+        assert _is_gone(started["pid"])
+        assert _is_gone(worker)
+        assert "modelsup start" in home_shell.run("ps", expect=3)
+        assert "modelsup start" in home_shell.run("stop", expect=3)
 
 
-def test_in_the_foreground_ctrl_c_stops_it(shell: Shell) -> None:
+def test_a_second_supervisor_says_why_it_cannot_start(home_shell: Shell) -> None:
+    with home_shell.detached() as started:
+        said = home_shell.run("start", "--detach", expect=1)
+        assert f"another supervisor (pid {started['pid']})" in said
+
+        port = started["url"].rpartition(":")[2]
+        other = str(home_shell.home / "other")
+        said = home_shell.run("start", "--port", port, "--state-dir", other, "--detach", expect=1)
+        assert f"cannot listen on 127.0.0.1:{port}" in said
+
+
+def test_flags_reach_the_supervisor_in_the_background(home_shell: Shell) -> None:
+    with home_shell.detached("--no-autoload", "--log-format", "json") as started:
+        home_shell.run("load", "e1", "--runtime", "echo")
+        home_shell.run("unload", "e1")
+        assert "e1" in home_shell.run("predict", "e1", "[[1]]", expect=4)
+    first, *_ = Path(started["log"]).read_text().splitlines()
+    assert isinstance(json.loads(first), dict)
+
+
+def test_in_the_foreground_ctrl_c_stops_it(home_shell: Shell) -> None:
     process = subprocess.Popen(
         [*COMMAND, "start"],
-        env=shell.environ,
+        env=home_shell.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from modelsup.client import Client, Held, InvalidRequest, NotLoaded, UnknownClient, UnknownModel
+from modelsup.client import (
+    Client,
+    Held,
+    InvalidRequest,
+    NotFound,
+    NotLoaded,
+    UnknownClient,
+    UnknownModel,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    command = [sys.executable, "-m", "modelsup.cli"]
-    state = tmp_path_factory.mktemp("state")
-    start = [*command, "start", "--detach", "--json", "--port", "0", "--state-dir", str(state)]
-    started = subprocess.run(start, capture_output=True, check=True, timeout=60)
-    url = json.loads(started.stdout)["url"]
-    with Client(url) as client:
-        yield client
-    subprocess.run([*command, "--url", url, "stop"], capture_output=True, check=True, timeout=60)
+@pytest.fixture
+def client(supervisor: Any) -> Client:
+    """A client of the test's own supervisor."""
+    found: Client = supervisor.client
+    return found
 
 
 @pytest.fixture
-def model(client: Client) -> Iterator[str]:
-    client.load("m", runtime="echo")
-    yield "m"
-    client.unload("m", force=True)
-    client.remove_model("m")
+def model(client: Client) -> str:
+    """The name of a loaded echo model."""
+    return client.load("m", runtime="echo").model
 
 
 def _echo_model(folder: Path, inputs: dict[str, Any]) -> Path:
@@ -56,7 +54,6 @@ def test_arrays_of_many_types_come_back(client: Client, tmp_path: Path) -> None:
     for name, array in sent.items():
         np.testing.assert_array_equal(outputs[name], array)
         assert outputs[name].dtype == array.dtype
-    client.unload("types")
 
 
 def test_a_bare_list_becomes_the_models_dtype(client: Client, model: str) -> None:
@@ -79,7 +76,6 @@ def test_a_replaced_model_is_noticed(client: Client, tmp_path: Path) -> None:
 
     assert isinstance(y, np.ndarray)
     assert (y.dtype, y.tolist()) == (np.int32, [7])
-    client.unload("changing")
 
 
 def test_a_named_signature(client: Client, model: str) -> None:
@@ -115,7 +111,6 @@ def test_a_session_holds_and_releases(client: Client, model: str) -> None:
 
     with pytest.raises(UnknownClient):
         client.client("john")
-    client.load(model)
 
 
 def test_two_clients_swap_without_disturbing_each_other(client: Client) -> None:
@@ -138,10 +133,11 @@ def test_what_is_not_there(client: Client, model: str) -> None:
         client.model("nope")
     with pytest.raises(UnknownModel):
         client.unload("nope")
+    with pytest.raises(NotFound):
+        client.predict("nope", [[1.0]])
     client.unload(model)
     with pytest.raises(NotLoaded):
         client.unload(model)
-    client.load(model)
 
 
 def test_views(client: Client, model: str) -> None:
