@@ -9,37 +9,34 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import logging
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ..caps import tensorflow_caps
-from .base import LoadFailed
 from .tensorflow_sources import find_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..caps import Caps
     from ..contract import LaunchSpec
     from .base import Model
-
-logger = logging.getLogger(__name__)
+    from .tensorflow_sources import Source
 
 # Set before the import, where the user has not: Keras must not pick another backend from the
 # user's settings file, and TensorFlow's informational lines say nothing about the model.
 ENVIRONMENT: Final = {"KERAS_BACKEND": "tensorflow"}
 DEFAULT_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
-# What a first load or call would import, so that no worker pays for it after the fork. The last
-# ones are imported lazily by h5py, zipfile and TensorFlow.
+# What a load and a first call import, so that no worker pays for it after the fork. The codecs
+# are those of the names in a zip archive and in an HDF5 file.
 PRELOADED: Final = (
     "tensorflow",
     "keras",
     "h5py",
+    "encodings.ascii",
     "encodings.cp437",
     "modelsup.worker.runtimes.keras_loading",
     "modelsup.worker.runtimes.saved_model_loading",
+    "modelsup.worker.runtimes.tensorflow_device",
     "modelsup.worker.runtimes.tensorflow_errors",
 )
 
@@ -62,56 +59,24 @@ class TensorFlowRuntime:
 
     def load(self, spec: LaunchSpec) -> Model:
         """Apply the caps of `spec` and load its source. Raises LoadFailed."""
-        source = find_source(spec.source)  # before TensorFlow opens a device: a bad path is quick
-        self.preload()
-        _apply(_caps(spec), spec)
-        return _load(source.kind, source.path, on_gpu=spec.device is not None)
+        source = find_source(spec.source)  # first: a wrong path need not wait for a GPU
+        self.preload()  # nothing to do in a fork of a process that has done it
+        from .tensorflow_device import apply_caps
+
+        apply_caps(spec)
+        return _load(source, on_gpu=spec.device is not None)
 
 
-def _load(kind: str, path: Any, *, on_gpu: bool) -> Model:
+def _load(source: Source, *, on_gpu: bool) -> Model:
     from . import keras_loading, saved_model_loading, tensorflow_errors
 
-    load = (
-        saved_model_loading.load_saved_model if kind == "saved_model" else keras_loading.load_keras
-    )
     try:
         with _collector_paused():
-            return load(path)
+            if source.kind == "saved_model":
+                return saved_model_loading.load_saved_model(source.path)
+            return keras_loading.load_keras(source.path)
     except Exception as error:
-        raise tensorflow_errors.explain(error, path, on_gpu=on_gpu) from error
-
-
-def _caps(spec: LaunchSpec) -> Caps:
-    try:
-        return tensorflow_caps(spec)
-    except ValueError as error:
-        raise LoadFailed(
-            "load_error", f"The options of {spec.model} are wrong: {error}."
-        ) from error
-
-
-def _apply(caps: Caps, spec: LaunchSpec) -> None:
-    """Set the limits. Must run before anything makes TensorFlow open its devices."""
-    for variable in caps.unset:
-        os.environ.pop(variable, None)
-    os.environ.update(caps.environment)
-    import tensorflow as tf
-
-    if caps.threads is not None:
-        tf.config.threading.set_intra_op_parallelism_threads(caps.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(caps.threads)
-    if spec.device is None:
-        return
-    devices = tf.config.list_physical_devices("GPU")
-    if not devices:
-        raise LoadFailed(
-            "load_error",
-            f"TensorFlow sees no GPU {spec.device}. Install modelsup[tensorflow-gpu] and check the "
-            "driver, or load the model with device cpu.",
-        )
-    if caps.memory_limit is not None:
-        configuration = tf.config.LogicalDeviceConfiguration(memory_limit=caps.memory_limit)
-        tf.config.set_logical_device_configuration(devices[0], [configuration])
+        raise tensorflow_errors.explain(error, source.path, on_gpu=on_gpu) from error
 
 
 @contextlib.contextmanager
