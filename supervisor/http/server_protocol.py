@@ -51,7 +51,7 @@ class JoiningTransport:
 class JoiningProtocol(HttpToolsProtocol):
     """For `uvicorn.Config(http=JoiningProtocol)`."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Put the joining transport between uvicorn and the connection."""
         joining = JoiningTransport(cast("asyncio.Transport", transport))
         super().connection_made(cast("asyncio.Transport", joining))

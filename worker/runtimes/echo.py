@@ -130,7 +130,7 @@ class EchoModel:
     def call(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """Run the commands that were asked for; answer the inputs, or facts about the process."""
         if signature == "command":
-            for command in inputs["command"]:
+            for command in filter(None, inputs["command"]):  # the warm-up sends an empty one
                 run_command(command.decode())
             facts = {"pid": os.getpid(), "environment": dict(os.environ), "folder": str(Path.cwd())}
             return {"facts": np.array([json.dumps(facts).encode()], dtype=object)}
