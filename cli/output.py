@@ -109,7 +109,11 @@ def is_terminal() -> bool:
 
 
 def _jsonable(value: object) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return _without_no_workers(shown) if type(value).__name__ == "Receipt" else shown
-    return str(value)
+    from modelsup.client import Receipt
+
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    shown = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Receipt) and not value.workers:
+        del shown["workers"]  # over HTTP, too, it is there for several workers alone
+    return shown

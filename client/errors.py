@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+ERROR_HEADER: Final = "X-Modelsup-Error"  # the code, where the body has no room for it
+
+
 class ModelsupError(Exception):
     """A request that did not succeed. `str(error)` is a sentence for people.
 

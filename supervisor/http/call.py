@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LINGER: Final = 5.0  # seconds that a client gets to notice an answer that came before its body
 WORKER_HEADER: Final = b"x-modelsup-worker"
+ERROR_HEADER: Final = b"x-modelsup-error"
 REQUEST_ID: Final = b"x-request-id"
 
 _NOTED: Final = frozenset({b"content-length", b"transfer-encoding", REQUEST_ID})
@@ -95,12 +96,16 @@ class Call:
             await self._end_body()
 
     async def fail(self, error: SupervisorError) -> None:
-        """Answer with an error in the form that V1 and V2 share."""
+        """Answer with an error in the form that V1 and V2 share.
+
+        That form has a sentence alone, so a header carries the code.
+        """
         headers = [
             (name.lower().encode(), value.encode())
             for name, value in problem_headers(error).items()
             if name != "Content-Type"
         ]
+        headers.append((ERROR_HEADER, error.code.encode()))
         await self.answer(status_of(error), {"error": str(error)}, headers)
 
     def _finish_headers(self, headers: list[tuple[bytes, bytes]]) -> None:

@@ -46,6 +46,13 @@ def test_code_and_status_choose_the_class(
     assert (str(error), error.code, error.status) == ("why", code, status)
 
 
+def test_a_header_tells_the_code_that_a_v1_body_has_no_room_for() -> None:
+    error = _error(422, {"error": "why"}, **{"X-Modelsup-Error": "load_failed"})
+
+    assert type(error) is client.LoadFailed
+    assert (str(error), error.code) == ("why", "load_failed")
+
+
 def test_all_that_a_problem_says_is_kept() -> None:
     error = _error(
         422,

@@ -1,0 +1,41 @@
+"""What end-to-end tests share: a supervisor for a whole module, and one small Keras model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Supervisor]:
+    """One supervisor for all tests of a module, with the module's FLAGS if it has any.
+
+    It must end in order and leave nothing behind.
+    """
+    flags = getattr(request.module, "FLAGS", ())
+    supervisor = Supervisor(tmp_path_factory.mktemp("home"), *flags)
+    yield supervisor
+    assert supervisor.stop() == 0, supervisor.log()
+    supervisor.assert_nothing_left()
+
+
+@pytest.fixture(scope="session")
+def tiny_keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A .keras file of 67 parameters: 4 inputs, 3 outputs."""
+    folder = tmp_path_factory.mktemp("keras")
+    command = [sys.executable, "-m", "benchmarks.models", str(folder), "tiny"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
+    return folder / "tiny.keras"
