@@ -92,7 +92,10 @@ def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> in
     with contextlib.closing(folder), _listen(settings) as listener:
         store = _open_store(folder)
         with contextlib.closing(store), asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-            return loop.run(_Daemon(settings, folder, store, listener).run(on_ready))
+            try:
+                return loop.run(_Daemon(settings, folder, store, listener).run(on_ready))
+            except StoreFailed as error:
+                raise StartError(str(error)) from error
 
 
 def _raise_descriptor_limit() -> None:
@@ -150,6 +153,7 @@ class _Daemon:
         serving = asyncio.create_task(server.serve([self.listener]))
         self._watch_signals(told, fleet)
         beginning = asyncio.create_task(self._begin(launcher, fleet, facts, on_ready))
+        beginning.add_done_callback(_stop_if_failed(told))
         await told.wait()
         facts.is_stopping = True
         logger.info("stopping; a second signal ends the draining")
@@ -160,6 +164,8 @@ class _Daemon:
         server.should_exit = True
         await serving
         logger.info("stopped")
+        with contextlib.suppress(asyncio.CancelledError):
+            await beginning
         return 0
 
     def _url(self) -> str:
@@ -230,6 +236,14 @@ class _Daemon:
         if loads:
             await asyncio.wait(loads)
         facts.restoring = False
+
+
+def _stop_if_failed(told: asyncio.Event) -> Callable[[asyncio.Task[None]], None]:
+    def on_done(beginning: asyncio.Task[None]) -> None:
+        if not beginning.cancelled() and beginning.exception() is not None:
+            told.set()
+
+    return on_done
 
 
 def _server_config(app: App) -> uvicorn.Config:

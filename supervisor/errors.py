@@ -133,7 +133,12 @@ class AdapterError(Exception):
 
 
 class LaunchFailed(AdapterError):
-    """A worker's process could not be started; the message says why."""
+    """A worker's process could not be started; the message says why.
+
+    `cause` is that of the failure: "load_error" where another try would end the same.
+    """
+
+    cause: ClassVar[str] = "unknown"
 
 
 class BadSource(AdapterError):

@@ -94,7 +94,13 @@ class Forkserver:
         if pid == 0:
             self._close_in_child()
             bootstrap.run_worker(spec, descriptors, self._runtime)
-        child = _Child(spec.uid, pid, os.pidfd_open(pid))
+        try:
+            child = _Child(spec.uid, pid, os.pidfd_open(pid))
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._refuse(spec, f"a worker could not be watched: {error.strerror}")
+            return
         self._children[child.pidfd] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ)
         self._send({"event": "spawned", "uid": spec.uid, "pid": pid}, (child.pidfd,))

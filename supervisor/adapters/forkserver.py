@@ -53,6 +53,12 @@ def clean_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | FIXED
 
 
+class RuntimeBroken(ForkserverError):
+    """A runtime that cannot be imported."""
+
+    cause = "load_error"
+
+
 class Forkserver:
     """Starts workers of one runtime and hears of their ends."""
 
@@ -72,25 +78,28 @@ class Forkserver:
         self._spawns: dict[str, asyncio.Future[tuple[int, int]]] = {}
         self._children: set[str] = set()
         self._last_end = self._loop.time()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setblocking(False)
-        life_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
-        output, output_write = os.pipe2(os.O_CLOEXEC)
-        self._output = PipeReader(self._loop, output, on_output, lambda: None)
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.callback(self._control.close)
+            theirs.callback(control.close)
+            self._control.setblocking(False)
+            life_read, self._lifeline = os.pipe2(os.O_CLOEXEC)
+            ours.callback(os.close, self._lifeline)
+            theirs.callback(os.close, life_read)
+            output, output_write = os.pipe2(os.O_CLOEXEC)
+            theirs.callback(os.close, output_write)
+            self._output = PipeReader(self._loop, output, on_output, lambda: None)
+            ours.callback(self._output.close)
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [
                     sys.executable, "-m", "modelsup.worker.forkserver", "--runtime", runtime,
-                    "--control", str(theirs.fileno()), "--lifeline", str(life_read),
+                    "--control", str(control.fileno()), "--lifeline", str(life_read),
                 ],
                 stdin=subprocess.DEVNULL, stdout=output_write, stderr=output_write,
-                pass_fds=(theirs.fileno(), life_read), env=clean_environment(),
+                pass_fds=(control.fileno(), life_read), env=clean_environment(),
                 start_new_session=True,
             )  # fmt: skip
-        finally:
-            theirs.close()
-            os.close(life_read)
-            os.close(output_write)
+            ours.pop_all()  # it runs: these are kept
         self.pid = self._process.pid
         self._loop.add_reader(self._control.fileno(), self._on_readable)
 
@@ -124,7 +133,12 @@ class Forkserver:
             raise ForkserverGone(
                 f"the {self.runtime} forkserver does not listen: {error.strerror}"
             ) from error
-        pid, pidfd = await answer
+        try:
+            pid, pidfd = await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                os.close(answer.result()[1])  # the two crossed; the lifeline ends the worker
+            raise
         return pid, pidfd
 
     def _on_readable(self) -> None:
@@ -145,20 +159,28 @@ class Forkserver:
             case "ready":
                 self._ready.set_result(None)
             case "broken":
-                self._fail_ready(ForkserverError(broken_text(self.runtime, message["message"])))
+                self._fail_ready(RuntimeBroken(broken_text(self.runtime, message["message"])))
             case "spawned":
-                self._answer_spawn(message["uid"], message["pid"], descriptors[0])
+                self._answer_spawn(message["uid"], message["pid"], descriptors)
             case "refused":
-                refused = self._spawns.pop(message["uid"])
-                refused.set_exception(ForkserverError(message["message"]))
+                self._refuse(message["uid"], message["message"])
             case "exited":
                 report = {k: message[k] for k in ("code", "signal", "max_rss", "cpu_seconds")}
                 self._children.discard(message["uid"])
                 self._last_end = self._loop.time()
                 self._on_exit(message["uid"], Exit(**report))
 
-    def _answer_spawn(self, uid: str, pid: int, pidfd: int) -> None:
+    def _refuse(self, uid: str, message: str) -> None:
+        answer = self._spawns.pop(uid)
+        if not answer.done():
+            answer.set_exception(ForkserverError(message))
+
+    def _answer_spawn(self, uid: str, pid: int, descriptors: list[int]) -> None:
         self._children.add(uid)
+        if not descriptors:  # the caller closes the lifeline, and so ends the worker
+            self._refuse(uid, "no worker could be started: too many open files")
+            return
+        pidfd = descriptors[0]
         answer = self._spawns.pop(uid)
         if not answer.done():
             answer.set_result((pid, pidfd))

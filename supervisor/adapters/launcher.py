@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from typing import TYPE_CHECKING, Final
 
 from modelsup.worker.contract import StatusMessage
@@ -67,8 +68,7 @@ class LocalLauncher:
         except BaseException:
             del self._starting[spec.uid]
             pipes.close()
-            if temp_dir.exists():
-                temp_dir.rmdir()
+            shutil.rmtree(temp_dir, ignore_errors=True)
             raise
         pipes.close_theirs()
         handle = self._handles[spec.uid] = LocalHandle(
@@ -92,6 +92,7 @@ class LocalLauncher:
                 return forkserver, *await forkserver.spawn(spec, pipes.theirs)
             except ForkserverGone as error:
                 logger.warning("%s; starting another", error)
+                self._kill_orphans(spec)  # it may have forked this worker without telling us
         forkserver = self._forkserver(spec.runtime)
         return forkserver, *await forkserver.spawn(spec, pipes.theirs)
 
@@ -131,15 +132,18 @@ class LocalLauncher:
     def _on_disposed(self, spec: LaunchSpec) -> None:
         del self._handles[spec.uid]
         self._logs.finish(spec.model, spec.uid)
+        self._kill_orphans(spec)
+        if self._forkserver_ttl:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._forkserver_ttl, self._end_idle_forkserver, spec.runtime)
+
+    def _kill_orphans(self, spec: LaunchSpec) -> None:
         forkservers = {forkserver.pid for forkserver in self._forkservers.values()}
         for orphan in kill_orphans(forkservers | {h.pid for h in self._handles.values()}):
             logger.warning(
                 "killed a process that a worker left behind",
                 extra={"worker": spec.uid, "pid": orphan.pid, "command": orphan.cmdline},
             )
-        if self._forkserver_ttl:
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._forkserver_ttl, self._end_idle_forkserver, spec.runtime)
 
     def _end_idle_forkserver(self, runtime: str) -> None:
         """End a forkserver that no worker has needed since the one whose end armed this."""

@@ -33,6 +33,7 @@ class HttpUpstream:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._closed = False
+        self.refused = False  # nobody listened at the last try to connect
 
     async def exchange(
         self,
@@ -97,9 +98,11 @@ class HttpUpstream:
                 lambda: Connection(self), self._host, self._port
             )
         except OSError as error:
+            self.refused = isinstance(error, ConnectionRefusedError)
             raise WorkerDied(
                 f"the worker takes no connection ({error.strerror or error}); ask again in a moment"
             ) from error
+        self.refused = False
         if self._closed or not connection.usable:
             connection.abort()
         else:

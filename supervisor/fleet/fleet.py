@@ -127,8 +127,7 @@ class Fleet:
                     model=name,
                 )
             for slot in loaded:
-                slot.entry = entry
-                slot.pinned = entry.options.pin
+                self._slots.renew(slot, entry)
         if entry != known:
             self._catalogue.put(entry)
         return self.model(name), known is None

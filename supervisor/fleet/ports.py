@@ -63,6 +63,11 @@ class Upstream(Protocol):
         """
         ...
 
+    @property
+    def refused(self) -> bool:
+        """Whether nobody listened at the last try to connect."""
+        ...
+
     def close(self) -> None:
         """Close all connections."""
         ...

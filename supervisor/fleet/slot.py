@@ -72,6 +72,14 @@ class Slot:
         self._restart: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
+    def renew(self, entry: CatalogueEntry, idle_ttl: float) -> None:
+        """Take what the catalogue says now; how a worker was loaded stays as it was."""
+        self.entry = entry
+        self.pinned = entry.options.pin
+        self.idle_ttl = idle_ttl
+        if self.current is not None and self.current.state is State.READY:
+            self._arm_idle_timer()
+
     @property
     def state(self) -> str:
         """Return the worker's state, or what there is instead of a worker."""
@@ -159,6 +167,8 @@ class Slot:
     def _on_crash(self, worker: Worker) -> None:
         assert worker.failure is not None
         self.current = None
+        if worker.told_to_stop:
+            return
         self.failure = worker.failure
         self._failed_files = self._owner.fingerprint(self)
         if not self._wanted:

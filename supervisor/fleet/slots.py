@@ -126,13 +126,19 @@ class Slots:
         slot = self._slots.get(key)
         if slot is None:
             slot = Slot(key, entry, path, self, self._services.clock, self._rng.random)
-            ttl = entry.options.ttl
-            slot.idle_ttl = self._defaults.idle_ttl if ttl is None else ttl
             self._slots[key] = slot
+        if slot.current is None:  # it may be left from a load of another source that failed
+            slot.path = path
+            self.renew(slot, entry)
         if version is None and not client:
             self._latest[entry.name] = found
             self._route(slot)
         return slot
+
+    def renew(self, slot: Slot, entry: CatalogueEntry) -> None:
+        """Let a slot take what the catalogue says now."""
+        ttl = entry.options.ttl
+        slot.renew(entry, self._defaults.idle_ttl if ttl is None else ttl)
 
     def _refuse_when_stopping(self) -> None:
         if self.stopping:

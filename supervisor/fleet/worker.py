@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOG_LINES_OF_A_FAILURE: Final = 20
+DEATH_NOTICE: Final = 1.0  # seconds until the end of a process that takes no connection is known
 _BAD: Final = frozenset({State.FAILED, State.STUCK, State.LEAKED})
 
 
@@ -107,6 +108,8 @@ class Worker:
         self._created = services.clock.monotonic()
         self.traffic.last_end = self.traffic.last_answer = self._created
         self._told: Failure | None = None
+        self._refused = False  # it took no connection, so it is dead, or no use any more
+        self._launching: asyncio.Timeout | None = None
         self._stop: _Stop | None = None
         self._nudge = asyncio.Event()  # a message, a wish to stop, or a verdict has come
         self._up = asyncio.Event()  # ready, or never to be
@@ -136,8 +139,16 @@ class Worker:
         if completed:
             traffic.completed += 1
             traffic.last_answer = traffic.last_end
+        elif self.handle is not None and self.handle.upstream.refused:
+            self._refused = True
+            self._nudge.set()
         if traffic.in_flight == 0:
             traffic.idle.set()
+
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether its end is wished for."""
+        return self._stop is not None
 
     def request_stop(self, drain: float, *, force: bool = False) -> None:
         """Wish for the end, after at most `drain` seconds of draining; a shorter wish wins."""
@@ -146,14 +157,19 @@ class Worker:
         else:
             self._stop.drain = min(self._stop.drain, drain)
             self._stop.force = self._stop.force or force
-        self._nudge.set()
+        self._interrupt()
 
     def condemn(self, failure: Failure) -> None:
         """End it at once as failed, for a reason that the supervisor saw from outside."""
         self._told = self._told or failure
-        self._nudge.set()
+        self._interrupt()
         if self.handle is not None:
             self.handle.kill()
+
+    def _interrupt(self) -> None:
+        self._nudge.set()
+        if self._launching is not None and not self._launching.expired():
+            self._launching.reschedule(0)  # in the past: give up now
 
     async def until_up(self) -> None:
         """Wait until it is ready. Raises LoadFailed with the cause when it ends before."""
@@ -219,9 +235,12 @@ class Worker:
 
     async def _live(self) -> None:
         try:
-            self.handle = await self._services.launcher.spawn(self.spec, self._on_status)
+            self.handle = await self._launch()
+        except TimeoutError:
+            self._end_unlaunched()
+            return
         except LaunchFailed as error:
-            self._fail(Failure("load_error", str(error)))
+            self._fail(Failure(error.cause, str(error)))
             return
         except Exception as error:
             logger.exception("a worker could not be started", extra={"worker": self.uid})
@@ -238,11 +257,33 @@ class Worker:
             self._fail(Failure("unknown", "the supervisor made a mistake with this worker"))
             raise
 
+    async def _launch(self) -> Handle:
+        """Start the process. Raises TimeoutError when its time is up, or its end is wished for."""
+        if self._stop is not None or self._told is not None:
+            raise TimeoutError
+        try:
+            async with asyncio.timeout(self._services.timeouts.load) as self._launching:
+                return await self._services.launcher.spawn(self.spec, self._on_status)
+        finally:
+            self._launching = None
+
+    def _end_unlaunched(self) -> None:
+        if self._stop is None:
+            late = Failure("timeout", f"not started within {self._services.timeouts.load:g} s")
+            self._fail(self._told or late)
+            return
+        outcome: Outcome = "forced" if self._stop.force else "drained"
+        self._receipt = Receipt(self.key.model, self.uid, outcome)
+        self._move(State.STOPPING)
+        self._ended.set()
+        self._move(State.GONE)
+
     async def _serve(self, exited: asyncio.Future[Exit]) -> None:
         """Loading and ready, until the end:
 
         exited by itself            → failed, with the cause
         told to stop                → draining → stopping → gone
+        alive, but does not listen  → killed, failed: hung
         not ready within its time   → killed, failed: timeout
         """
         deadline = self._created + self._services.timeouts.load
@@ -254,7 +295,9 @@ class Worker:
                 self.condemn(Failure("timeout", message))
                 break
             await self._wait(exited, left)
-        if self._stop is not None and not exited.done():
+            if self._refused and not await _within(exited, DEATH_NOTICE):
+                self.condemn(Failure("hung", "it takes no connections any more"))
+        if self._stop is not None:
             await self._come_down(exited, self._stop)
         else:
             await self._crash(exited)
