@@ -1,0 +1,200 @@
+"""Turn requests that wait for the model into one call, without ever making one wait longer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .codecs.base import Request
+    from .runtimes.base import Model
+
+    Outputs = dict[str, np.ndarray[Any, Any]]
+    Outcome: TypeAlias = "Outputs | CallFailed"
+
+logger = logging.getLogger(__name__)
+
+
+class CallFailed(Exception):
+    """The model raised. `user_error`: the framework blames the input, not the model."""
+
+    def __init__(self, message: str, *, user_error: bool) -> None:
+        super().__init__(message)
+        self.user_error = user_error
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the batcher has done since it was made. Rows count only where a signature has them."""
+
+    calls: int = 0  # of the model, retries included
+    requests: int = 0  # answered, failed ones included
+    failed: int = 0  # requests
+    rows: int = 0
+    compute_seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    request: Request
+    answer: asyncio.Future[Outputs]
+
+
+class Batcher:
+    """Runs a model in one thread, one call at a time.
+
+    While a call runs, requests gather; the next call takes the oldest one and those that can
+    join it, up to `max_rows` rows. A request joins another if both have rows and agree in
+    signature, types and trailing shapes. A joint call that fails is repeated request by
+    request, so that a bad one fails alone. All methods belong to the event loop's thread.
+    """
+
+    def __init__(self, model: Model, max_rows: int) -> None:
+        self.counters = Counters()
+        self._model = model
+        self._max_rows = max_rows
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._queue: deque[_Waiter] = deque()
+        self._busy = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no call has taken yet."""
+        return sum(not waiter.answer.cancelled() for waiter in self._queue)
+
+    def submit(self, request: Request) -> asyncio.Future[Outputs]:
+        """Queue a request. The future ends in its outputs, or in CallFailed.
+
+        Cancelling the future takes the request out of the queue; a call that has begun goes on.
+        """
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(request, loop.create_future())
+        self._queue.append(waiter)
+        if not self._busy:
+            self._busy = True
+            # One turn of the loop later: requests that arrived together share the first call.
+            loop.call_soon(self._start_next, loop)
+        return waiter.answer
+
+    def _start_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._take()
+        self._busy = bool(batch)
+        if batch:
+            self._thread.submit(self._compute, batch, loop)
+
+    def _take(self) -> list[_Waiter]:
+        """Remove the next call's waiters from the queue, and all that were cancelled."""
+        batch: list[_Waiter] = []
+        left: deque[_Waiter] = deque()
+        rows = 0
+        for waiter in self._queue:
+            if waiter.answer.cancelled():
+                continue
+            request = waiter.request
+            more = rows + (request.rows or 0)
+            if not batch or (more <= self._max_rows and _can_join(batch[0].request, request)):
+                batch.append(waiter)
+                rows = more
+            else:
+                left.append(waiter)
+        self._queue = left
+        return batch
+
+    def _compute(self, batch: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
+        """Run in the compute thread; always ends in `_deliver`."""
+        started = time.perf_counter()
+        outcomes, calls = self._outcomes([waiter.request for waiter in batch])
+        seconds = time.perf_counter() - started
+        loop.call_soon_threadsafe(self._deliver, batch, outcomes, calls, seconds, loop)
+
+    def _outcomes(self, requests: list[Request]) -> tuple[list[Outcome], int]:
+        """Return an outcome for each request, and the number of calls that took."""
+        if len(requests) == 1:
+            return [self._call_alone(requests[0])], 1
+        try:
+            return [*self._call_jointly(requests)], 1
+        except BaseException as error:
+            logger.warning(
+                "a call for %d requests failed, repeating them one by one: %s",
+                len(requests),
+                _one_line(error),
+            )
+        return [self._call_alone(request) for request in requests], 1 + len(requests)
+
+    def _call_jointly(self, requests: list[Request]) -> list[Outputs]:
+        inputs = {
+            name: np.concatenate([request.inputs[name] for request in requests])
+            for name in requests[0].inputs
+        }
+        return _split(self._model.call(requests[0].signature, inputs), requests)
+
+    def _call_alone(self, request: Request) -> Outcome:
+        try:
+            return self._model.call(request.signature, request.inputs)
+        except BaseException as error:  # whatever it is, a client waits for an answer
+            user_error = type(error).__name__ == "InvalidArgumentError"
+            if not user_error:
+                logger.exception("the model raised")
+            return CallFailed(_one_line(error), user_error=user_error)
+
+    def _deliver(
+        self,
+        batch: list[_Waiter],
+        outcomes: list[Outcome],
+        calls: int,
+        seconds: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._start_next(loop)  # first, so that the model computes while answers are written
+        counters = self.counters
+        counters.calls += calls
+        counters.compute_seconds += seconds
+        counters.requests += len(batch)
+        for waiter, outcome in zip(batch, outcomes, strict=True):
+            counters.rows += waiter.request.rows or 0
+            failed = isinstance(outcome, CallFailed)
+            counters.failed += failed
+            if waiter.answer.cancelled():
+                continue
+            if isinstance(outcome, CallFailed):
+                waiter.answer.set_exception(outcome)
+            else:
+                waiter.answer.set_result(outcome)
+
+
+def _can_join(first: Request, other: Request) -> bool:
+    return (
+        first.rows is not None
+        and other.rows is not None
+        and first.signature == other.signature
+        and all(
+            array.dtype == other.inputs[name].dtype
+            and array.shape[1:] == other.inputs[name].shape[1:]
+            for name, array in first.inputs.items()
+        )
+    )
+
+
+def _split(outputs: Outputs, requests: list[Request]) -> list[Outputs]:
+    """Cut joint outputs into each request's rows. Raises ValueError if they are not by row."""
+    rows = sum(request.rows or 0 for request in requests)
+    for name, array in outputs.items():
+        if array.shape[:1] != (rows,):
+            raise ValueError(f"output {name!r} has shape {array.shape} for {rows} rows")
+    parts, start = [], 0
+    for request in requests:
+        end = start + (request.rows or 0)
+        parts.append({name: array[start:end] for name, array in outputs.items()})
+        start = end
+    return parts
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

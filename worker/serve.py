@@ -1,0 +1,322 @@
+"""The worker's HTTP side: predictions for the supervisor's gateway, on an inherited socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import orjson
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from .batching import Batcher, CallFailed
+from .codecs import v1, v2
+from .codecs.base import BadInput, Request
+from .contract import SECRET_HEADER
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+
+    import numpy as np
+
+    from .contract import LaunchSpec
+    from .runtimes.base import Model
+
+    Outputs = Mapping[str, np.ndarray[Any, Any]]
+    Message: TypeAlias = MutableMapping[str, Any]
+    Receive: TypeAlias = Callable[[], Awaitable[Message]]
+    Send: TypeAlias = Callable[[Message], Awaitable[None]]
+    Headers: TypeAlias = Mapping[bytes, bytes]
+
+logger = logging.getLogger(__name__)
+
+JSON_SIZE_HEADER: Final = b"inference-header-content-length"
+_SECRET_HEADER: Final = SECRET_HEADER.encode()
+_LARGE: Final = 64 * 1024  # bytes; a larger body is decoded beside the event loop
+_WATCH_AFTER: Final = 0.01  # seconds
+_LONGEST_ERROR: Final = 4000  # characters
+_KEEP_ALIVE: Final = 365 * 24 * 3600  # seconds; it is the supervisor that closes connections
+
+
+class Reply(NamedTuple):
+    """An answer that is ready to be sent."""
+
+    status: int
+    buffers: list[bytes | memoryview]
+    headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
+
+
+class _ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class App:
+    """The ASGI app of one model.
+
+    POST /v1/predict and /v2/infer take the bodies of TensorFlow Serving and KServe V2;
+    GET /stats tells the counters. Every request must carry the worker's secret. Errors are
+    {"error": "..."}: 400 for a request that cannot be served, 500 where the model raised.
+    """
+
+    def __init__(self, model: Model, spec: LaunchSpec) -> None:
+        if not spec.secret:
+            raise ValueError("the launch spec has no secret; a worker must not be open to all")
+        self._secret = spec.secret
+        self._spec = spec
+        self._signatures = dict(model.signatures)
+        self._batcher = Batcher(model, spec.max_batch_size)
+        self._codec_threads = ThreadPoolExecutor(2, thread_name_prefix="codec")
+        self._routes: dict[str, tuple[str, Callable[[Headers, Receive], Awaitable[Reply]]]] = {
+            "/v1/predict": ("POST", self._predict),
+            "/v2/infer": ("POST", self._infer),
+            "/stats": ("GET", self._stats),
+        }
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request; say nothing to a client that has gone."""
+        try:
+            reply = await self._reply(scope, receive)
+        except _ClientGone:
+            return
+        size = sum(map(len, reply.buffers))
+        headers = [*reply.headers, (b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        last = len(reply.buffers) - 1
+        for number, buffer in enumerate(reply.buffers):
+            more = number < last
+            await send({"type": "http.response.body", "body": buffer, "more_body": more})
+
+    async def _reply(self, scope: Message, receive: Receive) -> Reply:
+        headers = dict(scope["headers"])
+        if not hmac.compare_digest(headers.get(_SECRET_HEADER, b""), self._secret.encode()):
+            return self._error(403, f"the header {SECRET_HEADER} is missing or wrong")
+        if (route := self._routes.get(scope["path"])) is None:
+            return self._error(404, f"a worker has no path {scope['path']}")
+        method, handler = route
+        if scope["method"] != method:
+            reply = self._error(405, f"{scope['path']} takes {method} alone")
+            return reply._replace(headers=(*reply.headers, (b"allow", method.encode())))
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+        if encoding.lower() != "identity":
+            return self._error(
+                415, f"Content-Encoding {encoding} is not supported; send the body uncompressed"
+            )
+        try:
+            return await handler(headers, receive)
+        except BadInput as error:
+            return self._error(400, str(error))
+        except CallFailed as error:
+            return self._error(400 if error.user_error else 500, str(error))
+        except _ClientGone:
+            raise
+        except Exception as error:
+            logger.exception("answering %s failed", scope["path"])
+            return self._error(500, f"{type(error).__name__} in the worker; its log says more")
+
+    def _error(self, status: int, message: str) -> Reply:
+        text = message.replace(self._secret, "[secret]")[:_LONGEST_ERROR]
+        return Reply(status, [orjson.dumps({"error": text.encode(errors="replace").decode()})])
+
+    async def _stats(self, headers: Headers, receive: Receive) -> Reply:
+        counters = asdict(self._batcher.counters)
+        return Reply(200, [orjson.dumps({**counters, "waiting": self._batcher.waiting})])
+
+    async def _predict(self, headers: Headers, receive: Receive) -> Reply:
+        def decode(body: bytes) -> Request:
+            return v1.decode(body, self._signatures)
+
+        def encode(request: Request, outputs: Outputs) -> Reply:
+            return Reply(200, [v1.encode(request, outputs)])
+
+        return await self._answer(receive, decode, encode)
+
+    async def _infer(self, headers: Headers, receive: Receive) -> Reply:
+        json_size = _json_size(headers)
+
+        def decode(body: bytes) -> Request:
+            return v2.decode(body, json_size, self._signatures)
+
+        def encode(request: Request, outputs: Outputs) -> Reply:
+            answer = v2.encode(request, outputs, self._spec.model, self._spec.version)
+            if answer.json_size is None:
+                return Reply(200, answer.buffers)
+            return Reply(
+                200,
+                answer.buffers,
+                (
+                    (b"content-type", b"application/octet-stream"),
+                    (JSON_SIZE_HEADER, b"%d" % answer.json_size),
+                ),
+            )
+
+        return await self._answer(receive, decode, encode)
+
+    async def _answer(
+        self,
+        receive: Receive,
+        decode: Callable[[bytes], Request],
+        encode: Callable[[Request, Outputs], Reply],
+    ) -> Reply:
+        """Decode, compute, encode: large bodies in a thread, so that small ones pass by."""
+        loop = asyncio.get_running_loop()
+        body = await _body(receive)
+        if len(body) > _LARGE:
+            request = await loop.run_in_executor(self._codec_threads, decode, body)
+        else:
+            request = decode(body)
+        del body
+        outputs = await self._compute(request, receive)
+        if sum(array.nbytes for array in outputs.values()) > _LARGE:
+            return await loop.run_in_executor(self._codec_threads, encode, request, outputs)
+        return encode(request, outputs)
+
+    async def _compute(self, request: Request, receive: Receive) -> Outputs:
+        """Wait for the outputs; a client that goes away takes its request out of the queue."""
+        answer = self._batcher.submit(request)
+        watch = _Watch(receive, answer)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if watch.client_gone:
+                raise _ClientGone from None
+            raise
+        finally:
+            watch.end()
+
+
+class _Watch:
+    """Cancels an answer when its client disconnects.
+
+    Starts after a moment: a task for every request costs as much as its decoding, and most are
+    answered by then.
+    """
+
+    def __init__(self, receive: Receive, answer: asyncio.Future[Any]) -> None:
+        self.client_gone = False
+        self._receive = receive
+        self._answer = answer
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER, self._start)
+
+    def _start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.client_gone = True
+        self._answer.cancel()
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _body(receive: Receive) -> bytes:
+    chunks: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _json_size(headers: Headers) -> int | None:
+    text = headers.get(JSON_SIZE_HEADER)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise BadInput(f"Inference-Header-Content-Length must be a size, not {text!r}")
+    return int(text)
+
+
+def build_app(model: Model, spec: LaunchSpec) -> App:
+    """Return the app that serves `model`. Raises ValueError on a spec without a secret."""
+    return App(model, spec)
+
+
+def serve(app: App, listener: socket.socket, on_started: Callable[[], None]) -> None:
+    """Serve on a bound socket until SIGTERM, then finish what is in flight and return.
+
+    Calls `on_started` once requests are accepted. Must run in the main thread. The end has no
+    time bound of its own: whoever sent SIGTERM decides how long to wait.
+    """
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=_Connection,
+        ws="none",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=_KEEP_ALIVE,
+    )
+    _Server(config, on_started).run(sockets=[listener])
+
+
+class _State(ServerState):
+    """What uvicorn's server and its connections share, and a word when none is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_closed = asyncio.Event()
+
+
+class _Connection(HttpToolsProtocol):
+    server_state: _State
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if not self.connections:
+            self.server_state.all_closed.set()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its ticks: its loop and its shutdown sleep 0.1 s at a time.
+
+    Nor does it end by raising SIGTERM again, so that the process may exit with 0.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.server_state: _State = _State()
+        self._on_started = on_started
+        self._stop = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        yield
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    async def main_loop(self) -> None:
+        self._on_started()
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        connections = self.server_state.connections
+        for connection in list(connections):
+            connection.shutdown()  # at once if idle, else after its answer
+        self.server_state.all_closed.clear()
+        if connections:
+            await self.server_state.all_closed.wait()
