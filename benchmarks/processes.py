@@ -102,23 +102,6 @@ def own_cpu_seconds(pid: int) -> float:
     return times.user + times.system
 
 
-def pss_bytes(pids: Sequence[int]) -> int:
-    """Return the proportional set size of these processes and all descendants."""
-    return sum(pss for pss, _ in memory_by_pid(pids).values())
-
-
-def memory_by_pid(pids: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return (PSS, USS) in bytes of each process of the trees that start at `pids`."""
-    found = {}
-    for process in _trees(pids):
-        try:
-            info = process.memory_full_info()
-        except psutil.NoSuchProcess:
-            continue
-        found[process.pid] = (info.pss, info.uss)
-    return found
-
-
 def _trees(pids: Sequence[int]) -> list[psutil.Process]:
     processes = []
     for pid in pids:

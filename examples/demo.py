@@ -24,6 +24,7 @@ from rich.table import Table
 from .digits import train_elsewhere
 from .local_supervisor import StartError, local_supervisor
 from .steps import step
+from .tree_memory import NOTHING, ProcessMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from .local_supervisor import LocalSupervisor
 
+    Processes = dict[int, ProcessMemory]
     Arrays = dict[str, np.ndarray[Any, Any]]
 
 MB = 10**6  # bytes
@@ -69,7 +71,7 @@ def _started() -> Iterator[LocalSupervisor]:
 
 def _show(supervisor: LocalSupervisor, client: Client, folder: Path, held_out: Arrays) -> list[str]:
     """Walk through the demo; return what did not hold, as sentences."""
-    memory = {"before the loads": supervisor.pss_bytes()}
+    memory = {"before the loads": supervisor.memory()}
     for name in ("dense", "conv"):
         with step(f"Load {name}"):
             loaded = client.load(name, folder / f"{name}.keras")
@@ -79,15 +81,15 @@ def _show(supervisor: LocalSupervisor, client: Client, folder: Path, held_out: A
     bob.swap("conv")
     for session in (alice, bob):
         _print_accuracy(session, held_out)
-    memory["two models loaded"] = supervisor.pss_bytes()
+    memory["two models loaded"] = supervisor.memory()
     problems = _swap_beside(alice, bob, folder, held_out)
     _print_accuracy(bob, held_out)
-    memory["bob swapped to deep"] = supervisor.pss_bytes()
+    memory["bob swapped to deep"] = supervisor.memory()
     with step("Release both clients and unload what is left"):
         _unload_all(client, (alice, bob))
-    memory["all unloaded"] = supervisor.pss_bytes()
+    memory["all unloaded"] = supervisor.memory()
     _print_memory(memory)
-    return problems + _memory_problems(memory["all unloaded"] - memory["before the loads"])
+    return problems + _memory_problems(memory["before the loads"], memory["all unloaded"])
 
 
 def _print_accuracy(session: Session, held_out: Arrays) -> None:
@@ -174,20 +176,40 @@ def _print_receipt(receipt: Receipt) -> None:
     )
 
 
-def _print_memory(memory: dict[str, int]) -> None:
-    table = Table("moment", "MB", "against before", title="Supervisor, forkserver and workers")
-    before = memory["before the loads"]
-    for moment, held in memory.items():
-        table.add_row(moment, f"{held / MB:.1f}", f"{(held - before) / MB:+.1f}")
+def _print_memory(memory: dict[str, Processes]) -> None:
+    table = Table(title="Supervisor, forkserver and workers: proportional set size in MB")
+    for heading in ("moment", "processes", "all", "anonymous", "against before"):
+        table.add_column(heading, justify="left" if heading == "moment" else "right")
+    before = _total(memory["before the loads"])
+    for moment, processes in memory.items():
+        held = _total(processes)
+        table.add_row(
+            moment,
+            str(len(processes)),
+            f"{held.pss / MB:.1f}",
+            f"{held.anonymous / MB:.1f}",
+            f"{(held.anonymous - before.anonymous) / MB:+.1f}",
+        )
     out.print(table)
+    out.print("What is not anonymous is TensorFlow's library in the page cache, which every other")
+    out.print("program with TensorFlow shares; so the last column counts anonymous memory.")
 
 
-def _memory_problems(left: int) -> list[str]:
-    if left <= ALLOWED_LEFT:
+def _total(processes: Processes) -> ProcessMemory:
+    return sum(processes.values(), start=NOTHING)
+
+
+def _memory_problems(before: Processes, after: Processes) -> list[str]:
+    problems = []
+    if extra := sorted(set(after) - set(before)):
+        problems.append(f"Processes {extra} are still there after all models were unloaded.")
+    left = _total(after).anonymous - _total(before).anonymous
+    if left > ALLOWED_LEFT:
+        allowed = f"at most {ALLOWED_LEFT / MB:.0f} MB may be left"
+        problems.append(f"{left / MB:.1f} MB are left after all models were unloaded; {allowed}.")
+    if not problems:
         out.print(f"All models are gone; memory against before the loads: {left / MB:+.1f} MB.")
-        return []
-    allowed = f"at most {ALLOWED_LEFT / MB:.0f} MB may be left"
-    return [f"{left / MB:.1f} MB are left of the models after all were unloaded; {allowed}."]
+    return problems
 
 
 if __name__ == "__main__":

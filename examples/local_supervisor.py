@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import requests
+
+from .tree_memory import ProcessMemory, memory_by_pid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,20 +37,12 @@ class LocalSupervisor:
     url: str
     pid: int
 
-    def pss_bytes(self) -> int:
-        """Return the memory of supervisor, forkservers and workers: proportional set size.
+    def memory(self) -> dict[int, ProcessMemory]:
+        """Return the memory of supervisor, forkservers and workers by process id.
 
-        A page that several processes share counts once. The kernel's figure is read here, so that
-        it does not depend on what the supervisor says of itself.
+        The kernel's figures, so that they do not depend on what the supervisor says of itself.
         """
-        total = 0
-        supervisor = psutil.Process(self.pid)
-        for process in [supervisor, *supervisor.children(recursive=True)]:
-            try:
-                total += process.memory_full_info().pss
-            except psutil.NoSuchProcess:
-                continue
-        return total
+        return memory_by_pid([self.pid])
 
 
 @contextmanager
