@@ -106,6 +106,15 @@ class Supervisor:
         """Return the number of descriptors that the supervisor has open."""
         return psutil.Process(self.pid).num_fds()
 
+    def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+        """Wait for what nothing tells; fail with the supervisor's log."""
+        wait_until(condition, seconds, self.log)
+
+    def command(self, model: str, *commands: str) -> Any:
+        """Run echo commands in a model's worker; return facts about its process."""
+        body = {"signature_name": "command", "inputs": {"command": commands}}
+        return json.loads(self.client.predict_json(model, body)["outputs"][0])
+
     def kill(self) -> None:
         """SIGKILL the supervisor, and wait until it is gone."""
         self.process.kill()

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-SECRET_HEADER: Final = "x-modelsup-secret"  # every request to a worker must carry it
+SECRET_HEADER: Final = "x-modelsup-secret"  # noqa: S105 - its name; every request carries it
 
 # Exit codes of a worker. 0 is an orderly end after SIGTERM.
 EXIT_LOAD_FAILED: Final = 3  # the reason was sent as a "failed" message
