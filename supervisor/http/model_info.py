@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from ..errors import NotLoaded, UnknownModel
+from ..states import State
 from . import metadata
 from .problem import BadRequest
 from .routes import Kind
@@ -125,7 +127,20 @@ class ModelInfo:
                 f"Could not find version {route.version} of model {route.model}",
                 model=route.model,
             )
-        return view
+        return view if route.version is None else self._of_version(view, route.version)
+
+    def _of_version(self, view: ModelView, version: str) -> ModelView:
+        """Return the view of a model as that of one version, which may be loaded beside others."""
+        worker = self._router.ready(view.name, version)
+        if worker is not None:
+            return replace(
+                view,
+                version=version,
+                state=State.READY,
+                failure=None,
+                signatures=worker.signatures,
+            )
+        return view if version == view.version else replace(view, signatures=None)
 
     async def _view_with_signatures(self, route: Route, call: Call) -> ModelView:
         view = self._view(route)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from modelsup.worker.contract import Signature
+
     from ..fleet.ports import Upstream
     from ..fleet.views import Loaded, ModelView
 
@@ -22,6 +24,11 @@ class Worker(Protocol):
     @property
     def upstream(self) -> Upstream:
         """The connections to it."""
+        ...
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """What the model it serves can be called with."""
         ...
 
     def begin(self) -> None:
