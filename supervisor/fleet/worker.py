@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -335,13 +336,13 @@ class Worker:
         assert self.handle is not None
         clock = self._services.clock.monotonic
         times = _Times(clock())
-        before = self.traffic.completed
+        before, running = self.traffic.completed, self.traffic.in_flight
         if self.state is State.READY and stop.drain > 0:
             self._move(State.DRAINING)
             await self._drain(exited, stop, times.started)
         freed = self._memory_now()
         times.drained = clock()
-        by_itself = exited.done()
+        crashed = exited.done()
         aborted = self.traffic.in_flight
         self._move(State.STOPPING)
         if aborted:
@@ -358,16 +359,19 @@ class Worker:
         self.handle.dispose()
         gpu = await self._services.devices.memory_back(self.spec.device)
         times.back = clock()
+        completed = self.traffic.completed - before
         outcome: Outcome = "drained"
-        if by_itself:
+        # Its connections end before its process does: a crash may look like the end of a drain.
+        if crashed or not (killed or _is_orderly(exited.result())):
             outcome = "crashed"
+            aborted = running - completed
         elif killed or aborted or stop.force:
             outcome = "forced"
         self._receipt = Receipt(
             model=self.key.model,
             worker=self.uid,
             outcome=outcome,
-            in_flight_completed=self.traffic.completed - before,
+            in_flight_completed=completed,
             in_flight_aborted=aborted,
             freed_host=freed,
             freed_gpu=gpu or {},
@@ -407,6 +411,11 @@ class Worker:
         await exited
         self.handle.dispose()
         self._move(State.GONE)
+
+
+def _is_orderly(end: Exit) -> bool:
+    """Return whether a process may end like this after SIGTERM; an unknown end counts as one."""
+    return end.signal in {None, signal.SIGTERM} and not end.code
 
 
 async def _within(exited: asyncio.Future[Exit], seconds: float) -> bool:

@@ -51,8 +51,8 @@ def _fail(argument: str) -> None:
 
 
 def _gate(path: str) -> None:
-    """Wait until somebody opens the FIFO `path` for writing."""
-    Path(path).open("rb").close()
+    """Wait until somebody opens the FIFO `path` for writing, and closes it again."""
+    Path(path).read_bytes()
 
 
 def _leak(size: str) -> None:
