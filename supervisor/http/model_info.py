@@ -158,9 +158,9 @@ class ModelInfo:
 
 async def _read_json(call: Call) -> dict[str, Any]:
     await call.body.fill(MAX_BODY)
-    if not call.body.complete:
-        raise BadRequest(f"the body is over {MAX_BODY} bytes; this call needs few")
     text = call.body.take()
+    if not call.body.complete or len(text) > MAX_BODY:
+        raise BadRequest(f"the body is over {MAX_BODY} bytes; this call needs few")
     try:
         value = orjson.loads(text) if text.strip() else {}
     except orjson.JSONDecodeError as error:

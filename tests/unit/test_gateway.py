@@ -1,0 +1,803 @@
+"""The gateway between real sockets: uvicorn's protocol before it, a scripted worker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+from modelsup.supervisor.adapters.upstream import HttpUpstream
+from modelsup.supervisor.domain import Failure, Options
+from modelsup.supervisor.errors import LoadFailed, NotLoaded, Restarting, UnknownModel
+from modelsup.supervisor.fleet.views import ModelView
+from modelsup.supervisor.http.gateway import BUFFERED, Gateway, Limits
+from modelsup.supervisor.http.patience import HELD
+from modelsup.supervisor.http.server_protocol import JoiningProtocol
+from modelsup.worker.contract import Signature, TensorInfo
+from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+    Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    Headers = dict[str, str]
+
+SIGNATURE = Signature(
+    "serving_default",
+    (TensorInfo("x", "float32", (None, 4)),),
+    (TensorInfo("y", "float32", (None, 2)),),
+    batchable=True,
+)
+ANSWER = b'{"predictions": [1]}'
+LIMIT = 4_000_000  # bytes
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run one asynchronous test."""
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+def view(name: str, state: str = "ready", **changes: Any) -> ModelView:
+    """Return a model as the fleet shows it."""
+    fields: dict[str, Any] = {
+        "name": name,
+        "source": None,
+        "runtime": "echo",
+        "version": "1" if state == "ready" else None,
+        "versions": ("1",),
+        "state": state,
+        "workers": (),
+        "clients": (),
+        "pinned": False,
+        "options": Options(),
+        "failure": None,
+        "signatures": (SIGNATURE,),
+    }
+    return ModelView(**fields | changes)
+
+
+class Worker:
+    """A worker that counts what is in flight."""
+
+    uid = "m-1"
+    signatures = (SIGNATURE,)
+
+    def __init__(self, upstream: HttpUpstream) -> None:
+        self.upstream = upstream
+        self.begun = 0
+        self.ended: list[bool] = []
+        self.idle = asyncio.Event()
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def end(self, completed: bool) -> None:
+        self.ended.append(completed)
+        self.idle.set()
+
+
+class Router:
+    """A fleet with the model m, whose worker is ready unless `loading` is set."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.loading: asyncio.Future[None] | None = None
+        self.asked = asyncio.Event()
+        self.withdrawn = asyncio.Event()
+        self.hung: list[Any] = []
+        self.views = {"m": view("m")}
+        self.acts: list[tuple[str, str]] = []
+        self.error: Exception | None = None
+
+    def ready(self, model: str, version: str | None = None) -> Worker | None:
+        is_known = model in self.views and version in (None, "1")
+        return self.worker if self.loading is None and is_known and not self.error else None
+
+    def ready_for_client(self, client: str) -> Worker | None:
+        return self.ready("m") if client == "john" else None
+
+    async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
+        if self.error is not None:
+            raise self.error
+        if model not in self.views:
+            raise UnknownModel(f"no model {model!r} is known", model=model)
+        self.asked.set()
+        if self.loading is not None:
+            try:
+                await self.loading
+            except asyncio.CancelledError:
+                self.withdrawn.set()
+                raise
+        return self.worker
+
+    async def ensure_ready_for_client(self, client: str) -> Worker:
+        return await self.ensure_ready("m")
+
+    def report_hung(self, worker: Any) -> None:
+        self.hung.append(worker)
+
+    def models(self) -> list[ModelView]:
+        return list(self.views.values())
+
+    def model(self, name: str) -> ModelView:
+        if name not in self.views:
+            raise UnknownModel(f"no model {name!r} is known", model=name)
+        return self.views[name]
+
+    async def load(self, name: str) -> None:
+        self.acts.append(("load", name))
+
+    async def unload(self, name: str) -> object:
+        self.acts.append(("unload", name))
+        if name == "cold":
+            raise NotLoaded("not loaded", model=name)
+        return []
+
+
+class Client:
+    """One client connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(
+        self, method: str, path: str, headers: Headers | None = None, body: bytes = b""
+    ) -> None:
+        lines = [f"{method} {path} HTTP/1.1", "host: gateway"]
+        given = headers or ({"content-length": str(len(body))} if method == "POST" else {})
+        lines += [f"{name}: {value}" for name, value in given.items()]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def answer(self) -> tuple[int, Headers, bytes]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
+        headers = dict(line.split(": ", 1) for line in head[1:])
+        status = int(head[0].split(" ")[1])
+        if "content-length" in headers:
+            return status, headers, await self.reader.readexactly(int(headers["content-length"]))
+        return status, headers, b""
+
+    async def call(self, *arguments: Any, **more: Any) -> tuple[int, Headers, Any]:
+        """Send a request and return the answer, its body as JSON."""
+        self.send(*arguments, **more)
+        status, headers, body = await self.answer()
+        return status, headers, json.loads(body)
+
+
+class Stack:
+    """Gateway, router and worker of one test."""
+
+    def __init__(self, port: int, router: Router) -> None:
+        self.port = port
+        self.router = router
+        self.worker = router.worker
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def stack(handler: Handler, **limits: Any) -> AsyncIterator[Stack]:
+    """Serve a gateway before a worker that `handler` plays."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handler(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    behind = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = HttpUpstream("127.0.0.1", behind.sockets[0].getsockname()[1], "secret")
+    router = Router(Worker(upstream))
+    whole = {"max_body_size": LIMIT, "request_timeout": 10.0, "autoload": True} | limits
+    config = uvicorn.Config(Gateway(router, Limits(**whole)), log_config=None, access_log=False)
+    config.load()
+    state = ServerState()
+    front = await asyncio.get_running_loop().create_server(
+        lambda: JoiningProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    it = Stack(front.sockets[0].getsockname()[1], router)
+    try:
+        yield it
+    finally:
+        await it.close()
+        upstream.close()
+        front.close()
+        behind.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, Headers, bytes]:
+    """Return path, headers and body of a request that has a content-length."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
+    headers = dict(line.split(": ", 1) for line in head[1:])
+    body = await reader.readexactly(int(headers["content-length"]))
+    return head[0].split(" ")[1], headers, body
+
+
+def head_of(length: int, status: str = "200 OK") -> bytes:
+    """Return the head of a worker's answer."""
+    return b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (status.encode(), length)
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer each request with its path and body."""
+    while True:
+        path, headers, body = await read_request(reader)
+        kept = {name: headers[name] for name in ("traceparent", "x-request-id") if name in headers}
+        answer = json.dumps({"path": path, "body": body.decode(), "kept": kept}).encode()
+        writer.write(head_of(len(answer)) + answer)
+
+
+async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Never answer."""
+    await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("path", "inner"),
+    [
+        ("/v1/models/m:predict", "/v1/predict"),
+        ("/v1/models/m/versions/1:predict", "/v1/predict"),
+        ("/v2/models/m/infer", "/v2/infer"),
+        ("/clients/john/predict", "/v1/predict"),
+        ("/clients/john/infer", "/v2/infer"),
+    ],
+)
+def test_a_prediction_passes_through(path: str, inner: str) -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            for number in (1, 2):
+                status, headers, answer = await client.call("POST", path, body=b"[%d]" % number)
+                assert status == 200
+                assert headers["x-modelsup-worker"] == "m-1"
+                assert answer == {"path": inner, "body": f"[{number}]", "kept": {}}
+            assert it.worker.begun == 2
+            assert it.worker.ended == [True, True]
+
+    run(test())
+
+
+def test_the_request_id_and_the_trace_pass_through() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            traced = {"x-request-id": "r7", "traceparent": "00-1-2-03", "content-length": "0"}
+            _, headers, answer = await client.call("POST", "/v2/models/m/infer", traced)
+            assert headers["x-request-id"] == "r7"
+            assert answer["kept"] == {"traceparent": "00-1-2-03", "x-request-id": "r7"}
+            _, headers, _ = await client.call("POST", "/v1/models/no:predict", traced)
+            assert headers["x-request-id"] == "r7"
+
+    run(test())
+
+
+def test_unknown_paths_and_methods() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            status, _, answer = await client.call("GET", "/v1/models/m:explain")
+            assert (status, list(answer)) == (404, ["error"])
+            status, headers, answer = await client.call("GET", "/v1/models/m:predict")
+            assert (status, headers["allow"], list(answer)) == (405, "POST", ["error"])
+            status, headers, _ = await client.call("POST", "/v1/models/m")
+            assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry"),
+    [
+        (UnknownModel("no model 'm'", model="m"), 404, None),
+        (NotLoaded("m is not loaded", model="m"), 404, None),
+        (Restarting("m restarts", model="m"), 503, "1"),
+        (LoadFailed("bad file", model="m", failure=Failure("bad_model", "bad file")), 422, None),
+        (LoadFailed("killed", model="m", failure=Failure("host_oom", "killed")), 503, "5"),
+    ],
+)
+def test_errors_of_the_fleet(error: Exception, status: int, retry: str | None) -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.error = error
+            client = await it.connect()
+            for path in ("/v1/models/m:predict", "/v2/models/m/infer", "/clients/john/predict"):
+                found, headers, answer = await client.call("POST", path, body=b"{}")
+                assert (found, headers.get("retry-after")) == (status, retry)
+                assert answer == {"error": str(error)}
+
+    run(test())
+
+
+def test_a_failure_of_our_own_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.error = RuntimeError("the password is 7")
+            client = await it.connect()
+            status, _, answer = await client.call("POST", "/v1/models/m:predict", body=b"{}")
+            assert status == 500
+            assert "7" not in answer["error"]
+
+    run(test())
+    assert "the password is 7" in caplog.text
+
+
+def test_labels_and_verbs_that_no_model_has() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            status, _, answer = await client.call("POST", "/v1/models/m/labels/new:predict")
+            assert (status, "'new'" in answer["error"]) == (404, True)
+            status, _, answer = await client.call("POST", "/v1/models/m:classify")
+            assert (status, "classify" in answer["error"]) == (422, True)
+            status, _, _ = await client.call("POST", "/v1/models/no:regress")
+            assert status == 404
+
+    run(test())
+
+
+def test_a_body_that_promises_too_much_is_refused_unread() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", {"content-length": str(LIMIT + 1)})
+            status, headers, _ = await client.answer()
+            assert (status, headers["connection"]) == (413, "close")
+            client.writer.write_eof()
+            assert await client.reader.read() == b""
+            assert it.worker.begun == 0
+
+    run(test())
+
+
+def test_chunks_over_the_limit_are_refused_and_the_worker_is_told() -> None:
+    closed = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        closed.set()
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", {"transfer-encoding": "chunked"})
+            piece = b"x" * 100_000
+            for _ in range(LIMIT // len(piece) + 1):
+                client.writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            status, _, body = await client.answer()
+            assert (status, "limit" in json.loads(body)["error"]) == (413, True)
+            await closed.wait()
+            client.writer.write(b"0\r\n\r\n")
+            assert await client.reader.read() == b""
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+def test_large_bodies_stream_both_ways() -> None:
+    size = 3_000_000
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, _, body = await read_request(reader)
+            writer.write(head_of(len(body)) + body)
+            await writer.drain()
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            for byte in (b"a", b"b"):
+                client.send("POST", "/v2/models/m/infer", body=byte * size)
+                status, headers, body = await client.answer()
+                assert (status, headers["content-length"]) == (200, str(size))
+                assert body == byte * size
+            assert it.worker.ended == [True, True]
+
+    run(test())
+
+
+def test_an_answer_in_chunks_stays_in_chunks() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n")
+        await writer.drain()
+        writer.write(b"1\r\nc\r\n0\r\n\r\n")
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            _, headers, _ = await client.answer()
+            assert headers["transfer-encoding"] == "chunked"
+            chunks = (await client.reader.readuntil(b"\r\n0\r\n\r\n")).split(b"\r\n")[:-3]
+            assert b"".join(chunks[1::2]) == b"abc"
+
+    run(test())
+
+
+def test_a_worker_that_dies_before_its_answer() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            status, headers, answer = await client.call("POST", "/v1/models/m:predict", body=b"{}")
+            assert (status, headers["retry-after"], list(answer)) == (503, "1", ["error"])
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+def test_an_answer_cut_short_cuts_the_clients_connection() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(head_of(1_000_000) + b"x" * 1000)
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.answer()
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+def test_a_silent_worker_is_reported() -> None:
+    async def test() -> None:
+        async with stack(silence, request_timeout=0.05) as it:
+            client = await it.connect()
+            status, _, answer = await client.call("POST", "/v1/models/m:predict", body=b"{}")
+            assert (status, "request_timeout" in answer["error"]) == (504, True)
+            assert it.router.hung == [it.worker]
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+def test_a_worker_that_stops_in_the_middle_is_reported() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(head_of(1_000_000) + b"x" * 1000)
+        await reader.read()
+
+    async def test() -> None:
+        async with stack(handle, request_timeout=0.05) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.answer()
+            assert it.router.hung == [it.worker]
+
+    run(test())
+
+
+@pytest.mark.parametrize("sent", [0, 10, BUFFERED + 10])
+def test_a_client_that_stops_sending_is_not_the_workers_fault(sent: int) -> None:
+    async def test() -> None:
+        async with stack(silence, request_timeout=0.05) as it:
+            client = await it.connect()
+            length = {"content-length": str(BUFFERED * 2)}
+            client.send("POST", "/v1/models/m:predict", length, b"x" * sent)
+            status, _, body = await client.answer()
+            assert (status, "client sent nothing" in json.loads(body)["error"]) == (504, True)
+            assert it.router.hung == []
+            client.writer.write_eof()
+            assert await client.reader.read() == b""
+
+    run(test())
+
+
+def test_a_client_that_goes_takes_back_its_wish_for_a_load() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.loading = asyncio.get_running_loop().create_future()
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            await it.router.asked.wait()
+            client.writer.close()
+            await it.router.withdrawn.wait()
+            assert it.worker.begun == 0
+
+    run(test())
+
+
+def test_a_client_with_a_longer_body_may_go_as_well() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.loading = asyncio.get_running_loop().create_future()
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"x" * (BUFFERED * 2))
+            await it.router.asked.wait()
+            client.writer.close()
+            await it.router.withdrawn.wait()
+
+    run(test())
+
+
+def test_a_load_is_waited_for_and_the_body_is_still_whole() -> None:
+    size = HELD + 500_000
+
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.loading = loading = asyncio.get_running_loop().create_future()
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"x" * size)
+            await it.router.asked.wait()
+            loading.set_result(None)
+            status, _, body = await client.answer()
+            assert status == 200
+            assert json.loads(body)["body"] == "x" * size
+
+    run(test())
+
+
+def test_what_waits_for_a_load_is_bounded() -> None:
+    piece = b"x" * 65536
+
+    async def test() -> None:
+        worker = Worker(HttpUpstream("127.0.0.1", 1, "secret"))
+        router = Router(worker)
+        router.loading = asyncio.get_running_loop().create_future()
+        received = 0
+
+        async def receive() -> dict[str, Any]:
+            nonlocal received
+            received += len(piece)
+            await asyncio.sleep(0)
+            return {"type": "http.request", "body": piece, "more_body": True}
+
+        async def send(message: Any) -> None:
+            raise AssertionError(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/models/m:predict",
+            "raw_path": b"/v1/models/m:predict",
+            "headers": [(b"transfer-encoding", b"chunked")],
+        }
+        gateway = Gateway(router, Limits(max_body_size=1 << 40, request_timeout=60.0))
+        task = asyncio.create_task(gateway(scope, receive, send))
+        for _ in range(10 * HELD // len(piece)):
+            await asyncio.sleep(0)
+        assert received <= HELD + len(piece)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert router.withdrawn.is_set()
+
+    run(test())
+
+
+def test_a_client_that_goes_during_the_prediction_is_told_to_the_worker() -> None:
+    arrived, closed = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        arrived.set()
+        await reader.read()
+        closed.set()
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            await arrived.wait()
+            client.writer.close()
+            await closed.wait()
+            await it.worker.idle.wait()
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+@pytest.mark.parametrize("sent", [BUFFERED + 1, BUFFERED * 3])
+def test_a_client_that_goes_in_the_middle_of_its_body(sent: int) -> None:
+    arrived, closed = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        await reader.read()
+        closed.set()
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            length = {"content-length": str(BUFFERED * 4)}
+            client.send("POST", "/v1/models/m:predict", length, b"x" * sent)
+            await arrived.wait()
+            client.writer.close()
+            await closed.wait()
+            await it.worker.idle.wait()
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+def test_a_client_that_goes_in_the_middle_of_the_answer() -> None:
+    closed = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(head_of(1_000_000) + b"x" * 1000)
+        await reader.read()
+        closed.set()
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            await client.reader.readuntil(b"xxx")
+            client.writer.close()
+            await closed.wait()
+            await it.worker.idle.wait()
+            assert it.worker.ended == [False]
+
+    run(test())
+
+
+def test_an_answer_before_the_body_is_whole_reaches_the_client() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head_of(len(ANSWER), "400 Bad Request") + ANSWER)
+        await reader.read()
+
+    async def test() -> None:
+        async with stack(handle) as it:
+            client = await it.connect()
+            length = {"content-length": str(BUFFERED * 4)}
+            client.send("POST", "/v1/models/m:predict", length, b"x" * BUFFERED * 2)
+            status, headers, body = await client.answer()
+            assert (status, headers["connection"], body) == (400, "close", ANSWER)
+            client.writer.write(b"x" * BUFFERED * 2)
+            assert await client.reader.read() == b""
+            assert it.worker.ended == [True]
+
+    run(test())
+
+
+def test_expect_100_continue_is_answered_here() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            headers = {"expect": "100-continue", "content-length": "2"}
+            client.send("POST", "/v1/models/m:predict", headers)
+            assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.writer.write(b"{}")
+            status, _, body = await client.answer()
+            assert (status, json.loads(body)["body"]) == (200, "{}")
+
+    run(test())
+
+
+def test_status_and_metadata_of_v1() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            status, _, answer = await client.call("GET", "/v1/models/m")
+            assert status == 200
+            assert answer["model_version_status"][0]["state"] == "AVAILABLE"
+            status, _, answer = await client.call("GET", "/v1/models/m/metadata")
+            assert status == 200
+            assert answer["model_spec"] == {"name": "m", "signature_name": "", "version": "1"}
+            status, _, answer = await client.call("GET", "/v1/models/no")
+            assert (status, answer) == (
+                404,
+                {"error": "Could not find any versions of model no"},
+            )
+            for path in ("/v1/models/m/versions/9", "/v1/models/m/labels/new"):
+                assert (await client.call("GET", path))[0] == 404
+
+    run(test())
+
+
+def test_asking_for_metadata_loads_a_model_whose_signatures_are_unknown() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.views["m"] = view("m", "unloaded", signatures=None)
+            it.router.loading = loading = asyncio.get_running_loop().create_future()
+            client = await it.connect()
+            client.send("GET", "/v2/models/m")
+            await it.router.asked.wait()
+            it.router.views["m"] = view("m")
+            loading.set_result(None)
+            status, _, body = await client.answer()
+            assert (status, json.loads(body)["inputs"][0]["datatype"]) == (200, "FP32")
+
+    run(test())
+
+
+def test_without_autoload_unknown_signatures_are_not_found() -> None:
+    async def test() -> None:
+        async with stack(echo, autoload=False) as it:
+            it.router.views["m"] = view("m", "unloaded", signatures=None)
+            client = await it.connect()
+            for path in ("/v2/models/m", "/v1/models/m/metadata"):
+                status, _, answer = await client.call("GET", path)
+                assert (status, "load it first" in answer["error"]) == (404, True)
+            assert not it.router.asked.is_set()
+
+    run(test())
+
+
+def test_readiness_and_server_metadata_of_v2() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            ready = {"name": "m", "ready": True}
+            assert (await client.call("GET", "/v2/models/m/ready"))[::2] == (200, ready)
+            it.router.loading = asyncio.get_running_loop().create_future()
+            status, _, answer = await client.call("GET", "/v2/models/m/ready")
+            assert (status, answer) == (503, {"name": "m", "ready": False})
+            assert (await client.call("GET", "/v2/models/no/ready"))[0] == 404
+            assert (await client.call("GET", "/v2/health/live"))[::2] == (200, {"live": True})
+            assert (await client.call("GET", "/v2/health/ready"))[::2] == (200, {"ready": True})
+            _, _, answer = await client.call("GET", "/v2")
+            assert answer["name"] == "modelsup"
+            assert answer["extensions"] == ["binary_tensor_data", "model_repository"]
+
+    run(test())
+
+
+def test_the_repository_of_v2() -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            it.router.views["cold"] = view("cold", "unloaded")
+            client = await it.connect()
+            _, _, answer = await client.call("POST", "/v2/repository/index")
+            assert [(m["name"], m["state"]) for m in answer] == [
+                ("m", "READY"),
+                ("cold", "UNAVAILABLE"),
+            ]
+            _, _, answer = await client.call(
+                "POST", "/v2/repository/index", body=b'{"ready": true}'
+            )
+            assert [m["name"] for m in answer] == ["m"]
+            for name in ("m", "cold"):
+                for verb in ("load", "unload"):
+                    path = f"/v2/repository/models/{name}/{verb}"
+                    assert (await client.call("POST", path, body=b"{}"))[::2] == (200, {})
+            assert it.router.acts == [
+                ("load", "m"),
+                ("unload", "m"),
+                ("load", "cold"),
+                ("unload", "cold"),
+            ]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"parameters": {"config": "x"}}', b" " * 70_000 + b"{}"]
+)
+def test_a_repository_load_with_what_it_cannot_use(body: bytes) -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            path = "/v2/repository/models/m/load"
+            status, _, answer = await client.call("POST", path, body=body)
+            assert (status, list(answer)) == (400, ["error"])
+            assert it.router.acts == []
+
+    run(test())
