@@ -114,7 +114,8 @@ class Slots:
         try:
             found, path = await asyncio.to_thread(self._sources.resolve, entry, version)
         except BadSource as error:
-            if version is not None and version not in self._sources.versions(entry):
+            versions = self._sources.versions(entry)  # none: it is the whole source that is lost
+            if version is not None and versions and version not in versions:
                 raise UnknownModel(str(error), model=entry.name) from error
             raise LoadFailed(
                 f"model {entry.name} could not be loaded: {error}",

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import Supervisor
+from tests.conftest import supervisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.conftest import Supervisor
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,15 +23,9 @@ ROOT = Path(__file__).parents[2]
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Supervisor]:
-    """One supervisor for all tests of a module, with the module's FLAGS if it has any.
-
-    It must end in order and leave nothing behind.
-    """
-    flags = getattr(request.module, "FLAGS", ())
-    supervisor = Supervisor(tmp_path_factory.mktemp("home"), *flags)
-    yield supervisor
-    assert supervisor.stop() == 0, supervisor.log()
-    supervisor.assert_nothing_left()
+    """One supervisor for all tests of a module, with the module's FLAGS if it has any."""
+    with supervisors(tmp_path_factory.mktemp("shared") / "home") as start:
+        yield start(*getattr(request.module, "FLAGS", ()))
 
 
 @pytest.fixture(scope="session")
