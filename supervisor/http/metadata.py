@@ -114,7 +114,7 @@ def v2_index(views: Iterable[ModelView], *, ready_only: bool) -> list[dict[str, 
                     "name": view.name,
                     "version": current_version(view) or "",
                     "state": _V2_STATES.get(view.state, "UNAVAILABLE"),
-                    "reason": view.failure.message if view.failure else _v2_reason(view.state),
+                    "reason": _v2_reason(view),
                 }
             )
     return entries
@@ -138,8 +138,10 @@ def _v1_version(view: ModelView, version: str, *, autoload: bool) -> dict[str, A
     }
 
 
-def _v2_reason(state: str) -> str:
-    return "" if state in _V2_STATES else state
+def _v2_reason(view: ModelView) -> str:
+    if view.state in _V2_STATES:
+        return ""
+    return view.failure.message if view.failure else view.state
 
 
 def _v1_signature(signature: Signature) -> dict[str, Any]:

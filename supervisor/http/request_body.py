@@ -57,7 +57,8 @@ class RequestBody:
     async def fill(self, size: int) -> None:
         """Read until the body is complete or `size` bytes of it are held."""
         while not self.complete and self._size < size:
-            self._pieces.append(await self._next())
+            self.waiting = True
+            self._pieces.append(self._accept(await self._receive()))
 
     def take(self) -> bytes:
         """Return what was read so far and hold it no longer."""
@@ -67,7 +68,8 @@ class RequestBody:
     async def rest(self) -> AsyncIterator[bytes]:
         """Yield what has not been read yet. Raises ClientGone or TooLarge."""
         while not self.complete:
-            yield await self._next()
+            self.waiting = True
+            yield self._accept(await self._receive())
 
     async def skip(self) -> None:
         """Read the rest and keep nothing. Returns also when the client goes."""
@@ -80,9 +82,7 @@ class RequestBody:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def _next(self) -> bytes:
-        self.waiting = True
-        message = await self._receive()
+    def _accept(self, message: Message) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientGone
         self.waiting = False

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from ..domain import NAME
 
 
-class Kind(Enum):
+class Kind(IntEnum):  # an int for its hash, which is looked up for each request
     """What a path asks for."""
 
     V1_PREDICT = auto()

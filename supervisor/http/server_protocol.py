@@ -38,6 +38,10 @@ class JoiningTransport:
         self._flush()
         self._transport.close()
 
+    def is_closing(self) -> bool:
+        """Say whether the connection is closed or about to be."""
+        return self._transport.is_closing()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
