@@ -657,6 +657,32 @@ def test_a_client_that_goes_in_the_middle_of_the_answer() -> None:
     run(test())
 
 
+def test_a_client_that_does_not_read_is_not_the_workers_fault() -> None:
+    size = 50_000_000  # bytes, more than all buffers on the way hold
+    closed = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(head_of(size))
+        with suppress(ConnectionError):
+            for _ in range(size // 100_000):
+                writer.write(bytes(100_000))
+                await writer.drain()
+        closed.set()
+
+    async def test() -> None:
+        async with stack(handle, request_timeout=0.1) as it:
+            client = await it.connect()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send("POST", "/v1/models/m:predict", body=b"{}")
+            await closed.wait()
+            await it.worker.idle.wait()
+            assert it.worker.ended == [False]
+            assert it.router.hung == []
+
+    run(test())
+
+
 def test_an_answer_before_the_body_is_whole_reaches_the_client() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
