@@ -38,6 +38,7 @@ from .http.streams import LogStreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from .http.app import App
     from .settings import Settings
@@ -86,9 +87,7 @@ def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> in
     except AlreadyRunning as error:
         raise StartError(str(error)) from error
     except OSError as error:
-        raise StartError(
-            f"the state folder {settings.state_dir} cannot be used: {error.strerror}"
-        ) from error
+        raise _unusable(settings.state_dir, error) from error
     with contextlib.closing(folder), _listen(settings) as listener:
         store = _open_store(folder)
         with contextlib.closing(store), asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
@@ -96,6 +95,12 @@ def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> in
                 return loop.run(_Daemon(settings, folder, store, listener).run(on_ready))
             except StoreFailed as error:
                 raise StartError(str(error)) from error
+
+
+def _unusable(state_dir: Path, error: OSError) -> StartError:
+    return StartError(
+        f"the state folder {state_dir} cannot be used: {error.strerror}: {error.filename}"
+    )
 
 
 def _raise_descriptor_limit() -> None:
@@ -121,6 +126,8 @@ def _open_store(folder: StateFolder) -> Store:
             store.remove_worker(record.uid)
     except StoreFailed as error:
         raise StartError(str(error)) from error
+    except OSError as error:
+        raise _unusable(folder.path, error) from error
     return store
 
 

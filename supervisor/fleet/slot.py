@@ -132,7 +132,10 @@ class Slot:
         elif self.failure is None or self._owner.fingerprint(self) != self._failed_files:
             self._start()
         else:
-            message = f"model {self.key.model} could not be loaded: {self.failure.message}"
+            message = (
+                f"model {self.key.model} has failed: {self.failure.message}. It is tried again "
+                "when somebody loads it, or asks for it once its files have changed"
+            )
             raise LoadFailed(message, model=self.key.model, failure=self.failure)
 
     def _start(self) -> None:
