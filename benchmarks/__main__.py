@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import platformdirs
 
-from examples.local_supervisor import StartError
+from examples.local_supervisor import StartError, end_on_sigterm
 
 from . import memory, predict, swap
 from .processes import BenchmarkError
@@ -46,6 +46,7 @@ def main(context: click.Context) -> None:
 
     Without a command: all of them, one after the other.
     """
+    end_on_sigterm()
     if context.invoked_subcommand is None:
         for command in (swap_command, memory_command, predict_command):
             context.invoke(command)

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .digits import train_elsewhere
-from .local_supervisor import StartError, local_supervisor
+from .local_supervisor import StartError, end_on_sigterm, local_supervisor
 from .steps import step
 from .tree_memory import NOTHING, ProcessMemory
 
@@ -46,6 +46,7 @@ out = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
 
 def main() -> int:
     """Run the demo. Returns the exit code: 0 only if every check held."""
+    end_on_sigterm()
     try:
         with tempfile.TemporaryDirectory(prefix="modelsup-demo-") as folder:
             with step("Train three small classifiers on handwritten digits"):
@@ -56,6 +57,9 @@ def main() -> int:
         problems = [f"The training failed: {error.stdout.strip()[-2000:]}"]
     except (StartError, ModelsupError) as error:
         problems = [f"The demo could not go on: {error}"]
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started has ended", file=sys.stderr)
+        return 130
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

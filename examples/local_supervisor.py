@@ -45,6 +45,11 @@ class LocalSupervisor:
         return memory_by_pid([self.pid])
 
 
+def end_on_sigterm() -> None:
+    """Let SIGTERM unwind the program as Ctrl-C does, so that what it started is ended too."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 @contextmanager
 def local_supervisor(*options: str) -> Iterator[LocalSupervisor]:
     """Run `modelsup start` with a temporary state folder until the block ends.

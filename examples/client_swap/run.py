@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..digits import MODELS, train_elsewhere
-from ..local_supervisor import StartError, local_supervisor
+from ..local_supervisor import StartError, end_on_sigterm, local_supervisor
 from ..steps import step
 
 if TYPE_CHECKING:
@@ -84,7 +84,13 @@ class _Swapper(threading.Thread):
     """One client: asks, and swaps `rounds` times."""
 
     def __init__(
-        self, client: Client, number: int, models: Sequence[Served], runtime: str, rounds: int
+        self,
+        client: Client,
+        number: int,
+        models: Sequence[Served],
+        runtime: str,
+        rounds: int,
+        stop: threading.Event,
     ) -> None:
         super().__init__(name=f"client-{number}")
         self.record = Record(self.name)
@@ -92,6 +98,7 @@ class _Swapper(threading.Thread):
         self._models = models
         self._runtime = runtime
         self._rounds = rounds
+        self._stop_asked = stop
         self._random = random.Random(number)
         self._at = number  # index of the current model, modulo their number
 
@@ -103,6 +110,8 @@ class _Swapper(threading.Thread):
         try:
             for _ in range(self._rounds):
                 self._ask_until(time.monotonic() + self._random.uniform(*PAUSE))
+                if self._stop_asked.is_set():
+                    return
                 started = time.monotonic()
                 self._at += 1
                 self._take(self._session)
@@ -123,7 +132,7 @@ class _Swapper(threading.Thread):
         session.swap(self._current.name, self._current.source, runtime=self._runtime)
 
     def _ask_until(self, end: float) -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end and not self._stop_asked.wait(ASK_EVERY):
             started = time.monotonic()
             try:
                 answer = np.asarray(self._session.predict(self._current.x))
@@ -133,7 +142,6 @@ class _Swapper(threading.Thread):
                 self.record.answers.append((started, time.monotonic()))
                 if not np.allclose(answer, self._current.expected, atol=1e-4):
                     self.record.errors.append(f"not the answer of {self._current.name}")
-            time.sleep(ASK_EVERY)
 
 
 def outcomes_of(records: Sequence[Record]) -> tuple[list[Outcome], float | None]:
@@ -187,15 +195,19 @@ def swap_at_will(
     client: Client, models: Sequence[Served], runtime: str, clients: int, rounds: int
 ) -> list[Record]:
     """Run all clients to their end and return what each of them did and saw."""
+    stop = threading.Event()
     threads = [
-        _Swapper(client, number, models, runtime, rounds) for number in range(1, clients + 1)
+        _Swapper(client, number, models, runtime, rounds, stop) for number in range(1, clients + 1)
     ]
     for thread in threads:
         thread.begin()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()
     for thread in threads:
         thread.finish()
     return [thread.record for thread in threads]
@@ -266,6 +278,7 @@ def _problems(outcomes: Sequence[Outcome]) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def main(clients: int, rounds: int, runtime: str, as_json: bool) -> None:
     """Let clients swap their models independently, and show that none disturbs another."""
+    end_on_sigterm()
     try:
         with tempfile.TemporaryDirectory(prefix="modelsup-client-swap-") as folder:
             if runtime == "echo":
