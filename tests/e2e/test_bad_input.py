@@ -172,6 +172,19 @@ def test_an_empty_batch_gives_an_empty_answer(model: str) -> None:
     assert (rows.status_code, rows.json()) == (200, {"predictions": []})
 
 
+def test_a_compressed_body_is_refused(model: str) -> None:
+    answer = post(f"{model}:predict", b"\x1f\x8b", **{"Content-Encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "send the body uncompressed" in said(answer)
+
+
+def test_the_content_type_of_a_v1_body_does_not_matter(model: str) -> None:
+    """As with TensorFlow Serving: curl's default is that of a form."""
+    for kind in ("application/x-www-form-urlencoded", "text/plain", ""):
+        answer = post(f"{model}:predict", {"inputs": GOOD}, **{"Content-Type": kind})
+        assert answer.json() == {"outputs": GOOD}
+
+
 @pytest.mark.parametrize("path", ["v1/models/m:predict", "v2/models/m/infer", "clients/c/predict"])
 def test_a_body_over_the_limit_is_refused_unread(shared: Supervisor, path: str) -> None:
     body = b"x" * (MAX_BODY + 1)
