@@ -1,0 +1,186 @@
+"""A machine for the fleet's unit tests: launcher, handles and clock that do as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from modelsup.supervisor.domain import CatalogueEntry, Exit, Memory, Options, SlotKey
+from modelsup.supervisor.fleet.slot import Slot
+from modelsup.supervisor.fleet.worker import Services, Timeouts, Worker
+from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+SIGNATURE = Signature("serving_default", (), (), batchable=False)
+
+
+class FakeUpstream:
+    """Takes no requests; knows whether it was closed."""
+
+    def __init__(self) -> None:
+        self.refused = False
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeHandle:
+    """A process that ends as it is told: by signal 15 or 9, or only when the test says so."""
+
+    def __init__(self, pid: int, say: Callable[[StatusMessage], None], uid: str) -> None:
+        self.pid = pid
+        self.upstream = FakeUpstream()
+        self.ignored: set[str] = set()  # "terminate", "kill"
+        self.calls: list[str] = []
+        self._say = say
+        self._uid = uid
+        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def say(self, *stages: str, **facts: Any) -> None:
+        """Send status messages, one for each stage."""
+        for stage in stages:
+            signatures = (SIGNATURE,) if stage == "ready" else ()
+            self._say(StatusMessage(self._uid, stage, signatures, **facts))  # type: ignore[arg-type]
+
+    def end(self, **how: int) -> None:
+        """End the process, with a code or by a signal."""
+        if not self._exit.done():
+            self._exit.set_result(Exit(**how))
+
+    async def exited(self) -> Exit:
+        return await asyncio.shield(self._exit)
+
+    def terminate(self) -> None:
+        self.calls.append("terminate")
+        if "terminate" not in self.ignored:
+            self.end(code=0)
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+        if "kill" not in self.ignored:
+            self.end(signal=9)
+
+    def memory(self) -> Memory | None:
+        return None if self._exit.done() else Memory(pss=300, uss=200, rss=400)
+
+    def dispose(self) -> None:
+        self.calls.append("dispose")
+
+
+class Machine:
+    """All that workers need of the outside."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.memory: dict[str, int] | None = {}
+        self.refusal: Exception | None = None  # what the next spawn raises
+        self.gate: asyncio.Event | None = None  # what spawns wait for
+        self.handles: asyncio.Queue[FakeHandle] = asyncio.Queue()
+        self.spawned = 0
+        self.spawning = asyncio.Event()  # set at the first one
+        self.timeouts = Timeouts(load=30, drain=30, term=30, kill=30)
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        """Run a test on an event loop, for 20 s at most."""
+        asyncio.run(asyncio.wait_for(story, 20))
+
+    @property
+    def services(self) -> Services:
+        return Services(self, self, self, self, self.timeouts, lambda uid: f"/tmp/{uid}")
+
+    # clock
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return 1_700_000_000 + self.now
+
+    # logs and devices
+
+    def last_lines(self, worker: str, count: int) -> tuple[str, ...]:
+        return (f"last words of {worker}",)
+
+    def choose(self, wanted: str | None) -> None:
+        return None
+
+    async def memory_back(self, uuid: str | None) -> dict[str, int] | None:
+        return self.memory
+
+    # launcher
+
+    async def spawn(self, spec: LaunchSpec, on_status: Callable[[StatusMessage], None]) -> Any:
+        self.spawned += 1
+        self.spawning.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        handle = FakeHandle(self.spawned, on_status, spec.uid)
+        self.handles.put_nowait(handle)
+        return handle
+
+
+class Workshop:
+    """One slot with its owner: makes real workers on a fake machine."""
+
+    def __init__(self, machine: Machine, **options: Any) -> None:
+        self.machine = machine
+        self.files: object = "as they were"
+        self.leased = False
+        self.jitter = 1.0
+        self.states: list[str] = []
+        self._changed = asyncio.Event()
+        entry = CatalogueEntry("m", None, "echo", Options(**options))
+        self.slot = Slot(SlotKey("m", "1"), entry, None, self, machine, lambda: self.jitter)
+
+    def make_worker(self, slot: Slot) -> Worker:
+        uid = f"w{self.machine.spawned + 1}"
+        spec = LaunchSpec(uid, "m", "1", "echo", None, "secret", f"/tmp/{uid}")
+        return Worker(slot.key, spec, self.machine.services, slot.on_worker_change, slot.restarts)
+
+    def fingerprint(self, slot: Slot) -> object:
+        return self.files
+
+    def slot_changed(self, slot: Slot) -> None:
+        if not self.states or self.states[-1] != slot.state:
+            self.states.append(slot.state)
+        self._changed.set()
+
+    def is_leased(self, slot: Slot) -> bool:
+        return self.leased
+
+    async def until(self, state: str) -> None:
+        """Wait until the slot is in a state."""
+        while self.slot.state != state:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Wait until something about the slot changes."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def ready(self) -> FakeHandle:
+        """Load the model; return its process."""
+        wish = asyncio.ensure_future(self.slot.ensure_ready())
+        handle = await self.machine.handles.get()
+        await self.until("loading")
+        handle.say("loading", "warming", "ready")
+        await wish
+        return handle
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """A machine on which nothing happens by itself."""
+    return Machine()
+
+
+@pytest.fixture
+def workshop(machine: Machine) -> Workshop:
+    """A slot on that machine."""
+    return Workshop(machine)
