@@ -1,4 +1,4 @@
-"""What end-to-end tests share: a supervisor for a whole module, and one small Keras model."""
+"""What end-to-end tests share: a supervisor for each file, and one small Keras model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def shared(
+def module_supervisor(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Supervisor]:
-    """One supervisor for all tests of a module, with the module's FLAGS if it has any."""
+    """The supervisor that the tests of a file share, with the file's FLAGS if it has any."""
     with supervisors(tmp_path_factory.mktemp("shared") / "home") as start:
         yield start(*getattr(request.module, "FLAGS", ()))
 

@@ -27,13 +27,13 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def model(shared: Supervisor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def model(module_supervisor: Supervisor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A model with an input of each kind; its URL. It must answer to the end, by one process."""
     path = tmp_path_factory.mktemp("model") / "m.echo"
     path.write_text(json.dumps({"inputs": INPUTS}))
-    loaded = shared.client.load("m", path)
-    yield f"{shared.url}/v1/models/m"
-    assert shared.client.unload("m").worker == loaded.worker
+    loaded = module_supervisor.client.load("m", path)
+    yield f"{module_supervisor.url}/v1/models/m"
+    assert module_supervisor.client.unload("m").worker == loaded.worker
 
 
 @pytest.fixture(autouse=True)
@@ -108,13 +108,13 @@ BAD_TENSORS = {
 
 @pytest.mark.parametrize(("wrong", "expected"), BAD_TENSORS.values(), ids=BAD_TENSORS)
 def test_wrong_v2_tensors_are_named(
-    shared: Supervisor, wrong: dict[str, Any], expected: str
+    module_supervisor: Supervisor, wrong: dict[str, Any], expected: str
 ) -> None:
     rest = [
         {"name": "i", "shape": [1], "datatype": "UINT8", "data": [3]},
         {"name": "s", "shape": [1], "datatype": "BYTES", "data": ["four"]},
     ]
-    answer = post(f"{shared.url}/v2/models/m/infer", {"inputs": [wrong, *rest]})
+    answer = post(f"{module_supervisor.url}/v2/models/m/infer", {"inputs": [wrong, *rest]})
     assert answer.status_code == 400
     assert re.search(expected, said(answer)), said(answer)
 
@@ -139,8 +139,8 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("path", ["v1/models/m:predict", "v2/models/m/infer"])
 @pytest.mark.parametrize("body", [b"", b"{", b"\x00", b"nul", b"[]", b'"x"'])
-def test_what_is_not_a_json_object(shared: Supervisor, path: str, body: bytes) -> None:
-    answer = post(f"{shared.url}/{path}", body)
+def test_what_is_not_a_json_object(module_supervisor: Supervisor, path: str, body: bytes) -> None:
+    answer = post(f"{module_supervisor.url}/{path}", body)
     assert answer.status_code == 400
     assert "JSON" in said(answer)
 
@@ -186,11 +186,14 @@ def test_the_content_type_of_a_v1_body_does_not_matter(model: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["v1/models/m:predict", "v2/models/m/infer", "clients/c/predict"])
-def test_a_body_over_the_limit_is_refused_unread(shared: Supervisor, path: str) -> None:
+def test_a_body_over_the_limit_is_refused_unread(module_supervisor: Supervisor, path: str) -> None:
     body = b"x" * (MAX_BODY + 1)
-    declared = post(f"{shared.url}/{path}", body)
+    declared = post(f"{module_supervisor.url}/{path}", body)
     chunked = requests.post(
-        f"{shared.url}/{path}", data=iter([body[:50_000], body[50_000:]]), headers=JSON, timeout=10
+        f"{module_supervisor.url}/{path}",
+        data=iter([body[:50_000], body[50_000:]]),
+        headers=JSON,
+        timeout=10,
     )
     for answer in (declared, chunked):
         assert answer.status_code == 413
@@ -198,9 +201,9 @@ def test_a_body_over_the_limit_is_refused_unread(shared: Supervisor, path: str) 
         assert "max_body_size" in said(answer)
 
 
-def test_a_control_body_over_its_limit(shared: Supervisor) -> None:
+def test_a_control_body_over_its_limit(module_supervisor: Supervisor) -> None:
     body = b'{"source": "' + b"x" * 1_000_000 + b'"}'
-    answer = post(f"{shared.url}/api/models/m/load", body)
+    answer = post(f"{module_supervisor.url}/api/models/m/load", body)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
@@ -242,9 +245,9 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("method", "path", "status", "expected"), UNKNOWN.values(), ids=UNKNOWN)
 def test_what_is_not_there(
-    shared: Supervisor, method: str, path: str, status: int, expected: str
+    module_supervisor: Supervisor, method: str, path: str, status: int, expected: str
 ) -> None:
-    answer = requests.request(method, shared.url + path, timeout=10)
+    answer = requests.request(method, module_supervisor.url + path, timeout=10)
     assert answer.status_code == status
     assert expected in said(answer)
     if status == 405:
@@ -284,7 +287,7 @@ BAD_CALLS = {
     ids=BAD_CALLS,
 )
 def test_bad_control_calls(
-    shared: Supervisor,
+    module_supervisor: Supervisor,
     method: str,
     path: str,
     body: bytes,
@@ -292,7 +295,7 @@ def test_bad_control_calls(
     status: int,
     expected: str,
 ) -> None:
-    url = f"{shared.url}/api/{path}"
+    url = f"{module_supervisor.url}/api/{path}"
     answer = requests.request(method, url, data=body, headers=headers, timeout=10)
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -302,7 +305,7 @@ def test_bad_control_calls(
     assert expected in said(answer)
 
 
-def test_files_that_are_no_models(shared: Supervisor, tmp_path: Path) -> None:
+def test_files_that_are_no_models(module_supervisor: Supervisor, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
     text = tmp_path / "notes.txt"
@@ -314,11 +317,11 @@ def test_files_that_are_no_models(shared: Supervisor, tmp_path: Path) -> None:
         (folder, "holds no model"),
         (text, "of no known kind"),
     ):
-        answer = post(f"{shared.url}/api/models/bad/load", {"source": str(source)})
+        answer = post(f"{module_supervisor.url}/api/models/bad/load", {"source": str(source)})
         assert answer.status_code == 422
         assert str(source) in said(answer)
         assert expected in said(answer)
-    answer = post(f"{shared.url}/api/models/broken/load", {"source": str(broken)})
+    answer = post(f"{module_supervisor.url}/api/models/broken/load", {"source": str(broken)})
     assert answer.status_code == 422
     assert answer.json()["code"] == "load_failed"
     assert answer.json()["cause"] == "bad_model"
@@ -326,20 +329,20 @@ def test_files_that_are_no_models(shared: Supervisor, tmp_path: Path) -> None:
 
 
 def test_a_source_that_vanishes_is_told_to_who_asks_for_a_prediction(
-    shared: Supervisor, echo_model: Callable[..., str], tmp_path: Path
+    module_supervisor: Supervisor, echo_model: Callable[..., str], tmp_path: Path
 ) -> None:
     source = echo_model("fleeting")
-    shared.client.add_model("fleeting", source)
+    module_supervisor.client.add_model("fleeting", source)
     (tmp_path / "fleeting.echo").unlink()
-    answer = post(f"{shared.url}/v1/models/fleeting:predict", {"instances": [[1]]})
+    answer = post(f"{module_supervisor.url}/v1/models/fleeting:predict", {"instances": [[1]]})
     assert answer.status_code == 422
     assert answer.headers["X-Modelsup-Error"] == "load_failed"
     assert "fleeting.echo does not exist" in said(answer)
 
 
 def test_a_loaded_model_keeps_its_source(
-    shared: Supervisor, echo_model: Callable[..., str]
+    module_supervisor: Supervisor, echo_model: Callable[..., str]
 ) -> None:
-    answer = post(f"{shared.url}/api/models/m/load", {"source": echo_model("other")})
+    answer = post(f"{module_supervisor.url}/api/models/m/load", {"source": echo_model("other")})
     assert (answer.status_code, answer.json()["code"]) == (409, "source_conflict")
     assert "unload it first" in said(answer)

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import CLI, clean_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.conftest import Supervisor
 
@@ -48,17 +48,17 @@ def refused(supervisor: Supervisor, code: int, *arguments: str) -> str:
 
 
 @pytest.fixture
-def model(shared: Supervisor) -> Iterator[str]:
+def model(shared_supervisor: Supervisor) -> str:
     """A loaded echo model that takes two-dimensional "x"."""
-    shared.client.load("m", runtime="echo")
-    yield "m"
-    shared.client.unload("m", force=True)
+    return shared_supervisor.client.load("m", runtime="echo").model
 
 
-def test_load_tells_what_it_did(shared: Supervisor, echo_model: Callable[..., str]) -> None:
+def test_load_tells_what_it_did(
+    shared_supervisor: Supervisor, echo_model: Callable[..., str]
+) -> None:
     source = echo_model("first")
 
-    loaded = data(shared.run("load", "first", source, "--json"))
+    loaded = data(shared_supervisor.run("load", "first", source, "--json"))
 
     assert loaded["model"] == "first"
     assert loaded["state"] == "ready"
@@ -66,35 +66,34 @@ def test_load_tells_what_it_did(shared: Supervisor, echo_model: Callable[..., st
     assert loaded["already_loaded"] is False
     assert loaded["memory"]["host_bytes"] > 0
     assert {"fork", "load", "warm", "total"} <= loaded["seconds"].keys()
-    again = shared.run("load", "first")
+    again = shared_supervisor.run("load", "first")
     assert "already loaded" in again.stdout
     assert again.stderr == ""
-    shared.client.unload("first")
 
 
 def test_predict_takes_json_files_and_arrays(
-    shared: Supervisor, model: str, tmp_path: Path
+    shared_supervisor: Supervisor, model: str, tmp_path: Path
 ) -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     rows = json.dumps({"instances": array.tolist()})
     (tmp_path / "rows.json").write_text(rows)
     np.save(tmp_path / "array.npy", array)
 
-    from_argument = data(shared.run("predict", model, rows))
-    from_json = data(shared.run("predict", model, "@rows.json", cwd=tmp_path))
-    from_array = data(shared.run("predict", model, f"@{tmp_path / 'array.npy'}"))
+    from_argument = data(shared_supervisor.run("predict", model, rows))
+    from_json = data(shared_supervisor.run("predict", model, "@rows.json", cwd=tmp_path))
+    from_array = data(shared_supervisor.run("predict", model, f"@{tmp_path / 'array.npy'}"))
 
     assert from_argument == from_json == {"predictions": array.tolist()}
     assert from_array == array.tolist()
 
 
-def test_the_lists_agree_with_each_other(shared: Supervisor, model: str) -> None:
-    swap = data(shared.run("swap", "anna", model, "--json"))
+def test_the_lists_agree_with_each_other(shared_supervisor: Supervisor, model: str) -> None:
+    swap = data(shared_supervisor.run("swap", "anna", model, "--json"))
 
-    (worker,) = data(shared.run("ps", "--json"))
-    (lease,) = data(shared.run("clients", "--json"))
-    known = {entry["name"]: entry for entry in data(shared.run("models", "--json"))}
-    status = data(shared.run("status", "--json"))
+    (worker,) = data(shared_supervisor.run("ps", "--json"))
+    (lease,) = data(shared_supervisor.run("clients", "--json"))
+    known = {entry["name"]: entry for entry in data(shared_supervisor.run("models", "--json"))}
+    status = data(shared_supervisor.run("status", "--json"))
 
     assert worker["id"] == swap["worker"] == lease["worker"]
     assert worker["state"] == "ready"
@@ -102,19 +101,19 @@ def test_the_lists_agree_with_each_other(shared: Supervisor, model: str) -> None
     assert worker["memory"]["pss_bytes"] > 0
     assert known[model]["workers"] == [worker["id"]]
     assert (lease["id"], lease["model"]) == ("anna", model)
-    assert status["status"]["pid"] == shared.pid
+    assert status["status"]["pid"] == shared_supervisor.pid
     assert status["status"]["workers"] == status["status"]["clients"] == 1
     assert status["memory"]["host"]["workers_bytes"] >= worker["memory"]["uss_bytes"]
     for command in ("ps", "clients", "models", "status"):
-        table = shared.run(command)
+        table = shared_supervisor.run(command)
         assert table.stderr == ""
         assert len(table.stdout.splitlines()) > 1
 
 
-def test_a_receipt_has_the_keys_of_the_contract(shared: Supervisor) -> None:
-    shared.client.load("m", runtime="echo")
+def test_a_receipt_has_the_keys_of_the_contract(shared_supervisor: Supervisor) -> None:
+    shared_supervisor.client.load("m", runtime="echo")
 
-    receipt = data(shared.run("unload", "m", "--json"))
+    receipt = data(shared_supervisor.run("unload", "m", "--json"))
 
     assert receipt.keys() == RECEIPT
     assert receipt["freed"].keys() == {"host_bytes", "gpu_bytes"}
@@ -122,129 +121,130 @@ def test_a_receipt_has_the_keys_of_the_contract(shared: Supervisor) -> None:
     assert (receipt["model"], receipt["outcome"], receipt["verified"]) == ("m", "drained", True)
 
 
-def test_a_receipt_in_words(shared: Supervisor) -> None:
-    shared.client.load("m", runtime="echo")
-    done = shared.run("unload", "m")
+def test_a_receipt_in_words(shared_supervisor: Supervisor) -> None:
+    shared_supervisor.client.load("m", runtime="echo")
+    done = shared_supervisor.run("unload", "m")
     assert done.stdout.startswith("m: freed ")
     assert done.stdout.endswith(", verified\n")
     assert done.stderr == ""
 
 
-def test_swap_gives_the_receipt_of_the_previous_model(shared: Supervisor) -> None:
-    first = data(shared.run("swap", "otto", "one", "--runtime", "echo", "--json"))
+def test_swap_gives_the_receipt_of_the_previous_model(shared_supervisor: Supervisor) -> None:
+    first = data(shared_supervisor.run("swap", "otto", "one", "--runtime", "echo", "--json"))
     assert (first["previous"], first["receipt"]) == (None, None)
 
-    second = data(shared.run("swap", "otto", "two", "--runtime", "echo", "--json"))
+    second = data(shared_supervisor.run("swap", "otto", "two", "--runtime", "echo", "--json"))
 
     assert (second["previous"], second["receipt"]["model"]) == ("one", "one")
     assert second["receipt"].keys() == RECEIPT
-    assert data(shared.run("release", "otto", "--json"))["receipt"]["model"] == "two"
+    assert data(shared_supervisor.run("release", "otto", "--json"))["receipt"]["model"] == "two"
 
 
-def test_logs_are_the_workers_own_lines(shared: Supervisor, model: str) -> None:
+def test_logs_are_the_workers_own_lines(shared_supervisor: Supervisor, model: str) -> None:
     body = {"signature_name": "command", "inputs": {"command": ["print:one", "print:two"]}}
-    shared.run("predict", model, json.dumps(body))
+    shared_supervisor.run("predict", model, json.dumps(body))
 
-    done = shared.run("logs", model, "--tail", "2")
+    done = shared_supervisor.run("logs", model, "--tail", "2")
 
     assert done.stdout.splitlines() == ["one", "two"]
 
 
-def test_exit_1_failed(shared: Supervisor, model: str) -> None:
-    shared.client.swap("anna", model)
-    assert "anna" in refused(shared, 1, "unload", model)
-    shared.client.release("anna")
-    assert "not loaded" in refused(shared, 1, "unload", model)
-    shared.client.load(model)
+def test_exit_1_failed(shared_supervisor: Supervisor, model: str) -> None:
+    shared_supervisor.client.swap("anna", model)
+    assert "anna" in refused(shared_supervisor, 1, "unload", model)
+    shared_supervisor.client.release("anna")
+    assert "not loaded" in refused(shared_supervisor, 1, "unload", model)
 
 
-def test_exit_2_usage(shared: Supervisor, model: str, tmp_path: Path) -> None:
-    assert "No such command 'lod'" in refused(shared, 2, "lod", "m")
-    assert "NAME" in refused(shared, 2, "load")
-    assert "nope.npy" in refused(shared, 2, "predict", model, "@nope.npy")
-    assert "neither JSON nor" in refused(shared, 2, "predict", model, "[1,")
-    assert "shape" in refused(shared, 2, "predict", model, "[1]")
-    assert "port" in refused(shared, 2, "start", "--port", "99999")
-    assert "does not exist" in refused(shared, 2, "load", "x", str(tmp_path / "x.keras"))
+def test_exit_2_usage(shared_supervisor: Supervisor, model: str, tmp_path: Path) -> None:
+    assert "No such command 'fetch'" in refused(shared_supervisor, 2, "fetch", "m")
+    assert "NAME" in refused(shared_supervisor, 2, "load")
+    assert "nope.npy" in refused(shared_supervisor, 2, "predict", model, "@nope.npy")
+    assert "neither JSON nor" in refused(shared_supervisor, 2, "predict", model, "[1,")
+    assert "shape" in refused(shared_supervisor, 2, "predict", model, "[1]")
+    assert "port" in refused(shared_supervisor, 2, "start", "--port", "99999")
+    assert "does not exist" in refused(shared_supervisor, 2, "load", "x", str(tmp_path / "x.keras"))
 
 
-def test_exit_3_supervisor_not_reachable(shared: Supervisor) -> None:
+def test_exit_3_supervisor_not_reachable(shared_supervisor: Supervisor) -> None:
     for command in (("ps",), ("status",), ("stop",), ("predict", "m", "[[1]]")):
-        said = refused(shared, 3, "--url", NOBODY, *command)
+        said = refused(shared_supervisor, 3, "--url", NOBODY, *command)
         assert NOBODY in said
         assert "modelsup start" in said
 
 
-def test_exit_4_no_such_model_or_client(shared: Supervisor) -> None:
-    assert "nope" in refused(shared, 4, "predict", "nope", "[[1]]")
-    assert "nope" in refused(shared, 4, "unload", "nope")
-    assert "nope" in refused(shared, 4, "logs", "nope")
-    assert "nobody" in refused(shared, 4, "release", "nobody")
-    assert "nobody" in refused(shared, 4, "predict", "--client", "nobody", "[[1]]")
+def test_exit_4_no_such_model_or_client(shared_supervisor: Supervisor) -> None:
+    assert "nope" in refused(shared_supervisor, 4, "predict", "nope", "[[1]]")
+    assert "nope" in refused(shared_supervisor, 4, "unload", "nope")
+    assert "nope" in refused(shared_supervisor, 4, "logs", "nope")
+    assert "nobody" in refused(shared_supervisor, 4, "release", "nobody")
+    assert "nobody" in refused(shared_supervisor, 4, "predict", "--client", "nobody", "[[1]]")
 
 
-def test_exit_6_load_failed(shared: Supervisor, echo_model: Callable[..., str]) -> None:
+def test_exit_6_load_failed(shared_supervisor: Supervisor, echo_model: Callable[..., str]) -> None:
     source = echo_model("broken", on_load=["print:reading the layers", "fail:layer 7 is unknown"])
-    said = refused(shared, 6, "load", "broken", source)
+    said = refused(shared_supervisor, 6, "load", "broken", source)
     assert "layer 7 is unknown" in said
     assert "| reading the layers" in said  # the worker's log
-    assert "layer 7 is unknown" in refused(shared, 6, "predict", "broken", "[[1]]")
+    assert "layer 7 is unknown" in refused(shared_supervisor, 6, "predict", "broken", "[[1]]")
 
 
 def test_exit_7_timed_out_and_the_load_goes_on(
-    shared: Supervisor, echo_model: Callable[..., str], fifo: Callable[[str], Path]
+    shared_supervisor: Supervisor, echo_model: Callable[..., str], fifo: Callable[[str], Path]
 ) -> None:
     gate = fifo("gate")
     source = echo_model("slow", on_load=[f"gate:{gate}"])
 
-    said = refused(shared, 7, "load", "slow", source, "--wait", "50ms")
+    said = refused(shared_supervisor, 7, "load", "slow", source, "--wait", "50ms")
 
     assert "load goes on" in said
     with gate.open("wb"):
         pass
-    assert "ready" in shared.run("load", "slow").stdout
+    assert "ready" in shared_supervisor.run("load", "slow").stdout
     hang = {"signature_name": "command", "inputs": {"command": [f"gate:{gate}"]}}
-    said = refused(shared, 7, "predict", "slow", json.dumps(hang), "--timeout", "50ms")
+    said = refused(shared_supervisor, 7, "predict", "slow", json.dumps(hang), "--timeout", "50ms")
     assert "did not answer within 0.05 s" in said
     with gate.open("wb"):
         pass
-    shared.client.unload("slow", force=True)
 
 
 def test_no_wait_returns_at_once(
-    shared: Supervisor, echo_model: Callable[..., str], fifo: Callable[[str], Path]
+    shared_supervisor: Supervisor, echo_model: Callable[..., str], fifo: Callable[[str], Path]
 ) -> None:
     gate = fifo("gate")
     source = echo_model("later", on_load=[f"gate:{gate}"])
 
-    started = data(shared.run("load", "later", source, "--no-wait", "--json"))
+    started = data(shared_supervisor.run("load", "later", source, "--no-wait", "--json"))
 
     assert started["state"] in {"starting", "loading"}
     assert started["worker"] is None
     with gate.open("wb"):
         pass
-    assert shared.client.load("later").state == "ready"
-    shared.client.unload("later")
+    assert shared_supervisor.client.load("later").state == "ready"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_print(shared: Supervisor, shell: str) -> None:
-    done = shared.run("completion", shell)
+def test_completion_scripts_print(shared_supervisor: Supervisor, shell: str) -> None:
+    done = shared_supervisor.run("completion", shell)
     assert "_MODELSUP_COMPLETE" in done.stdout
     assert done.stderr == ""
 
 
-def test_completion_knows_the_models(shared: Supervisor, model: str) -> None:
+def test_completion_knows_the_models(shared_supervisor: Supervisor, model: str) -> None:
     words = {
         "_MODELSUP_COMPLETE": "bash_complete",
         "COMP_WORDS": "modelsup unload ",
         "COMP_CWORD": "2",
-        "MODELSUP_URL": shared.url,
+        "MODELSUP_URL": shared_supervisor.url,
     }
     # click takes the program's name for the variable's, so it must be the installed command.
     command = Path(CLI[0]).with_name("modelsup")
     done = subprocess.run(
-        [command], env={**shared.environment, **words}, capture_output=True, text=True, timeout=60
+        [command],
+        env={**shared_supervisor.environment, **words},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert f"plain,{model}" in done.stdout.splitlines()
 

@@ -23,12 +23,12 @@ MEGABYTE = 1_000_000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _models(shared: Supervisor) -> Iterator[None]:
+def _models(module_supervisor: Supervisor) -> Iterator[None]:
     for name in ("m", "other"):
-        shared.client.load(name, runtime="echo")
+        module_supervisor.client.load(name, runtime="echo")
     yield
     for name in ("m", "other"):
-        assert shared.client.unload(name).in_flight_aborted == 0
+        assert module_supervisor.client.unload(name).in_flight_aborted == 0
 
 
 class Connection:
@@ -97,42 +97,42 @@ def others_are_answered(supervisor: Supervisor) -> None:
     assert client.status().state == "running"
 
 
-def test_who_sends_a_byte_at_a_time_holds_up_nobody(shared: Supervisor) -> None:
-    with connected(shared) as slow:
+def test_who_sends_a_byte_at_a_time_holds_up_nobody(module_supervisor: Supervisor) -> None:
+    with connected(module_supervisor) as slow:
         slow.raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         whole = request(1.0)
         for number, byte in enumerate(whole):
             slow.raw.sendall(bytes([byte]))
             if number % 20 == 0:
-                others_are_answered(shared)
+                others_are_answered(module_supervisor)
         assert slow.predictions() == [[1.0]]
 
 
-def test_many_halves_of_requests_hold_up_nobody(shared: Supervisor) -> None:
+def test_many_halves_of_requests_hold_up_nobody(module_supervisor: Supervisor) -> None:
     whole = request(2.0)
     head, body = len(whole) // 2, len(whole) - 5
     with contextlib.ExitStack() as stack:
-        slow = [stack.enter_context(connected(shared)) for _ in range(200)]
+        slow = [stack.enter_context(connected(module_supervisor)) for _ in range(200)]
         for number, connection in enumerate(slow):
             connection.raw.sendall(whole[: body if number % 2 else head])
-        others_are_answered(shared)
-        (worker,) = (w for w in shared.client.workers() if w.model == "m")
+        others_are_answered(module_supervisor)
+        (worker,) = (w for w in module_supervisor.client.workers() if w.model == "m")
         assert worker.in_flight == 0  # a worker is not taken before the body is there
         for number, connection in enumerate(slow):
             connection.raw.sendall(whole[body if number % 2 else head :])
         assert [connection.predictions() for connection in slow] == [[[2.0]]] * 200
 
 
-def test_who_reads_slowly_holds_up_nobody(shared: Supervisor) -> None:
-    with connected(shared, buffer=4096) as slow:
+def test_who_reads_slowly_holds_up_nobody(module_supervisor: Supervisor) -> None:
+    with connected(module_supervisor, buffer=4096) as slow:
         slow.raw.sendall(request(3.5, rows=400_000))  # an answer of 2.4 MB
         assert slow.raw.recv(1)[:1] == b"H"  # it has begun, and cannot end before it is read
-        others_are_answered(shared)
-        assert shared.client.load("m").already_loaded
+        others_are_answered(module_supervisor)
+        assert module_supervisor.client.load("m").already_loaded
         data = b"H"
         for _ in range(1000):
             data += slow.raw.recv(1)
-        others_are_answered(shared)
+        others_are_answered(module_supervisor)
         while not data.endswith(b"]}"):
             data += slow.raw.recv(MEGABYTE)
     assert json.loads(data.partition(b"\r\n\r\n")[2]) == {"predictions": [[3.5]] * 400_000}
@@ -148,21 +148,21 @@ def forget_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def test_large_bodies_stream_through(shared: Supervisor) -> None:
+def test_large_bodies_stream_through(module_supervisor: Supervisor) -> None:
     """40 MB there and back; the supervisor must not hold them."""
     x = np.arange(10 * MEGABYTE, dtype=np.float32).reshape(-1, 1000)
-    shared.client.predict("m", x[:1000])  # what one large request makes it keep
-    forget_peak(shared.pid)
-    before = psutil.Process(shared.pid).memory_info().rss
+    module_supervisor.client.predict("m", x[:1000])  # what one large request makes it keep
+    forget_peak(module_supervisor.pid)
+    before = psutil.Process(module_supervisor.pid).memory_info().rss
 
-    y = shared.client.predict("m", x)
+    y = module_supervisor.client.predict("m", x)
 
     assert np.array_equal(np.asarray(y), x)
-    assert peak(shared.pid) - before < 8 * MEGABYTE
+    assert peak(module_supervisor.pid) - before < 8 * MEGABYTE
 
 
-def test_a_connection_serves_many_requests(shared: Supervisor) -> None:
-    with closing_connection(shared) as connection:
+def test_a_connection_serves_many_requests(module_supervisor: Supervisor) -> None:
+    with closing_connection(module_supervisor) as connection:
         connection.connect()
         kept = connection.sock
         for number in range(50):
@@ -178,9 +178,9 @@ def test_a_connection_serves_many_requests(shared: Supervisor) -> None:
         assert connection.sock is kept
 
 
-def test_a_body_that_nobody_read_ends_its_connection(shared: Supervisor) -> None:
+def test_a_body_that_nobody_read_ends_its_connection(module_supervisor: Supervisor) -> None:
     """Else its bytes would be taken for the next request."""
-    with closing_connection(shared) as connection:
+    with closing_connection(module_supervisor) as connection:
         connection.request("POST", "/v1/nothing", b"GET /healthz HTTP/1.1\r\n\r\n")
         answer = connection.getresponse()
         assert answer.status == 404
@@ -189,8 +189,8 @@ def test_a_body_that_nobody_read_ends_its_connection(shared: Supervisor) -> None
         assert connection.sock is None
 
 
-def test_pipelined_requests_are_answered_in_order(shared: Supervisor) -> None:
-    with connected(shared) as connection:
+def test_pipelined_requests_are_answered_in_order(module_supervisor: Supervisor) -> None:
+    with connected(module_supervisor) as connection:
         models = ("m", "other", "nope") * 10
         requests = [request(float(number), model) for number, model in enumerate(models)]
         connection.raw.sendall(b"".join(requests))
@@ -203,32 +203,32 @@ def test_pipelined_requests_are_answered_in_order(shared: Supervisor) -> None:
                 assert json.loads(body) == {"predictions": [[float(number)]]}
 
 
-def test_expect_100_continue(shared: Supervisor) -> None:
+def test_expect_100_continue(module_supervisor: Supervisor) -> None:
     whole = request(4.0, head="Expect: 100-continue\r\n")
     head, _, body = whole.partition(b"\r\n\r\n")
-    with connected(shared) as connection:
+    with connected(module_supervisor) as connection:
         connection.raw.sendall(head + b"\r\n\r\n")
         assert connection.raw.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.raw.sendall(body)
         assert connection.predictions() == [[4.0]]
 
 
-def test_a_refused_body_is_not_asked_for(shared: Supervisor) -> None:
+def test_a_refused_body_is_not_asked_for(module_supervisor: Supervisor) -> None:
     """An answer instead of 100 Continue spares the client the sending."""
     head = (
         "POST /v1/models/m:predict HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n"
         "Content-Length: 999999999999\r\n\r\n"
     )
-    with connected(shared) as connection:
+    with connected(module_supervisor) as connection:
         connection.raw.sendall(head.encode())
         status, body = connection.answer()
         assert status == 413
         assert b"max_body_size" in body
 
 
-def test_head_and_options(shared: Supervisor) -> None:
+def test_head_and_options(module_supervisor: Supervisor) -> None:
     paths = ("/healthz", "/readyz", "/api/status", "/v2/health/ready", "/v1/models/m")
-    with closing_connection(shared) as connection:
+    with closing_connection(module_supervisor) as connection:
         for path in paths:
             connection.request("HEAD", path)
             answer = connection.getresponse()
@@ -253,21 +253,23 @@ def test_head_and_options(shared: Supervisor) -> None:
     ],
     ids=["tls", "no-path", "negative-length", "two-lengths", "bad-chunk", "long-header"],
 )
-def test_what_is_not_http_ends_its_connection_alone(shared: Supervisor, garbage: bytes) -> None:
-    with connected(shared) as connection, contextlib.suppress(ConnectionError):
+def test_what_is_not_http_ends_its_connection_alone(
+    module_supervisor: Supervisor, garbage: bytes
+) -> None:
+    with connected(module_supervisor) as connection, contextlib.suppress(ConnectionError):
         connection.raw.sendall(garbage)
         connection.raw.shutdown(socket.SHUT_WR)
         said = b""
         while piece := connection.raw.recv(4096):
             said += piece
         assert said == b"" or said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
-    others_are_answered(shared)
+    others_are_answered(module_supervisor)
 
 
-def test_a_client_that_goes_in_the_middle_leaves_nothing(shared: Supervisor) -> None:
+def test_a_client_that_goes_in_the_middle_leaves_nothing(module_supervisor: Supervisor) -> None:
     whole = request(1.0, rows=1000)
     for end in (10, len(whole) // 2, len(whole)):
-        with connected(shared) as connection:
+        with connected(module_supervisor) as connection:
             connection.raw.sendall(whole[:end])
-    others_are_answered(shared)
-    assert {worker.restarts for worker in shared.client.workers()} == {0}
+    others_are_answered(module_supervisor)
+    assert {worker.restarts for worker in module_supervisor.client.workers()} == {0}

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Supervisor
@@ -158,28 +158,25 @@ class Api:
 
 
 @pytest.fixture
-def api(shared: Supervisor) -> Api:
-    return Api(shared.url)
+def api(shared_supervisor: Supervisor) -> Api:
+    return Api(shared_supervisor.url)
 
 
 @pytest.fixture
-def model(shared: Supervisor, echo_model: Callable[..., str]) -> Iterator[str]:
-    """A loaded echo model; its source."""
+def model(shared_supervisor: Supervisor, echo_model: Callable[..., str]) -> str:
+    """A loaded echo model "m"; its source."""
     source = echo_model("m")
-    shared.client.load("m", source)
-    yield source
-    if shared.client.model("m").workers:
-        shared.client.unload("m", force=True)
-    shared.client.remove_model("m")
+    shared_supervisor.client.load("m", source)
+    return source
 
 
-def test_status(shared: Supervisor, api: Api, model: str) -> None:
+def test_status(shared_supervisor: Supervisor, api: Api, model: str) -> None:
     status = api("GET", "status")
     check(status, STATUS)
     check(status["forkservers"], list)
     check(status["forkservers"][0], {"runtime": str, "pid": int, "state": str})
-    assert status["pid"] == shared.pid
-    assert status["url"] == shared.url
+    assert status["pid"] == shared_supervisor.pid
+    assert status["url"] == shared_supervisor.url
     assert status["state"] == "running"
     assert status["models"]["loaded"] == status["workers"] == 1
     assert 0 < time.time() - status["started_at"] < 600
@@ -235,11 +232,10 @@ def test_load_without_waiting(
     with gate.open("wb"):
         pass
     assert api("POST", "models/later/load")["model"] == "later"
-    api("POST", "models/later/unload")
 
 
-def test_workers_and_memory(shared: Supervisor, api: Api, model: str) -> None:
-    shared.client.predict("m", [[1.0]])
+def test_workers_and_memory(shared_supervisor: Supervisor, api: Api, model: str) -> None:
+    shared_supervisor.client.predict("m", [[1.0]])
     (worker,) = api("GET", "workers")["workers"]
     check(worker, WORKER)
     assert worker["requests"] == 1
@@ -277,7 +273,9 @@ def test_swap_and_release(api: Api, model: str) -> None:
     assert api("GET", "clients/anna", 404)["code"] == "unknown_client"
 
 
-def test_a_model_that_others_hold_is_kept(shared: Supervisor, api: Api, model: str) -> None:
+def test_a_model_that_others_hold_is_kept(
+    shared_supervisor: Supervisor, api: Api, model: str
+) -> None:
     for client in ("anna", "otto"):
         api("PUT", f"clients/{client}/model", json={"model": "m"})
     released = api("DELETE", "clients/anna")
@@ -314,23 +312,25 @@ def test_a_failed_load_is_a_problem_and_stays_visible(
     assert shown["failure"]["message"] == "no such layer"
 
 
-def test_logs(shared: Supervisor, model: str) -> None:
-    shared.client.predict("m", ["print:first", "print:second"], "command")
-    url = f"{shared.url}/api/models/m/logs"
+def test_logs(shared_supervisor: Supervisor, model: str) -> None:
+    shared_supervisor.client.predict("m", ["print:first", "print:second"], "command")
+    url = f"{shared_supervisor.url}/api/models/m/logs"
     answer = requests.get(url, params={"tail": 1}, timeout=30)
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert answer.text == "second\n"
     with requests.get(url, params={"follow": 1, "tail": 0}, stream=True, timeout=30) as followed:
-        shared.client.predict("m", ["print:third"], "command")
+        shared_supervisor.client.predict("m", ["print:third"], "command")
         assert next(followed.iter_lines()) == b"third"
 
 
-def test_probes(shared: Supervisor) -> None:
-    assert requests.get(f"{shared.url}/healthz", timeout=30).json() == {"status": "ok"}
-    assert requests.get(f"{shared.url}/readyz", timeout=30).status_code == 200
+def test_probes(shared_supervisor: Supervisor) -> None:
+    assert requests.get(f"{shared_supervisor.url}/healthz", timeout=30).json() == {"status": "ok"}
+    assert requests.get(f"{shared_supervisor.url}/readyz", timeout=30).status_code == 200
 
 
-def test_a_page_of_another_site_changes_nothing(shared: Supervisor, api: Api, model: str) -> None:
+def test_a_page_of_another_site_changes_nothing(
+    shared_supervisor: Supervisor, api: Api, model: str
+) -> None:
     foreign = {"Origin": "http://evil.example"}
     assert api("POST", "stop", 403, headers=foreign)["code"] == "forbidden_origin"
     assert api("POST", "models/m/unload", 403, headers=foreign)["code"] == "forbidden_origin"

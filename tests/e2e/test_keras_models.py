@@ -22,11 +22,11 @@ FLAGS = ("--preload", "tensorflow", "--threads", "1")
 
 
 @pytest.fixture
-def tiny(shared: Supervisor, tiny_keras: Path) -> Iterator[str]:
+def tiny(module_supervisor: Supervisor, tiny_keras: Path) -> Iterator[str]:
     """The tiny model, loaded."""
-    shared.client.load("tiny", tiny_keras)
+    module_supervisor.client.load("tiny", tiny_keras)
     yield "tiny"
-    shared.client.unload("tiny", force=True)
+    module_supervisor.client.unload("tiny", force=True)
 
 
 def weights_of(file: Path) -> list[list[np.ndarray[Any, Any]]]:
@@ -51,40 +51,44 @@ def refused(supervisor: Supervisor, code: int, *arguments: str) -> str:
     return said
 
 
-def test_from_load_to_unload(shared: Supervisor, tiny_keras: Path, tmp_path: Path) -> None:
+def test_from_load_to_unload(
+    module_supervisor: Supervisor, tiny_keras: Path, tmp_path: Path
+) -> None:
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
     np.save(tmp_path / "x.npy", x)
     (tmp_path / "x.json").write_text(json.dumps({"instances": x.tolist()}))
 
-    loaded = json.loads(shared.run("load", "k", str(tiny_keras), "--json").stdout)
-    from_json = json.loads(shared.run("predict", "k", "@x.json", cwd=tmp_path).stdout)
-    from_array = json.loads(shared.run("predict", "k", "@x.npy", cwd=tmp_path).stdout)
-    (worker,) = json.loads(shared.run("ps", "--json").stdout)
-    receipt = json.loads(shared.run("unload", "k", "--json").stdout)
+    loaded = json.loads(module_supervisor.run("load", "k", str(tiny_keras), "--json").stdout)
+    from_json = json.loads(module_supervisor.run("predict", "k", "@x.json", cwd=tmp_path).stdout)
+    from_array = json.loads(module_supervisor.run("predict", "k", "@x.npy", cwd=tmp_path).stdout)
+    (worker,) = json.loads(module_supervisor.run("ps", "--json").stdout)
+    receipt = json.loads(module_supervisor.run("unload", "k", "--json").stdout)
 
     assert (loaded["state"], loaded["worker"]) == ("ready", worker["id"])
     assert np.shape(from_array) == (2, 3)
     np.testing.assert_allclose(from_json["predictions"], from_array, rtol=1e-5)
     assert (receipt["outcome"], receipt["verified"]) == ("drained", True)
     assert receipt["freed"]["host_bytes"] > 10_000_000
-    assert shared.client.workers() == []
+    assert module_supervisor.client.workers() == []
 
 
-def test_the_answers_are_those_of_keras(shared: Supervisor, tiny: str, tiny_keras: Path) -> None:
+def test_the_answers_are_those_of_keras(
+    module_supervisor: Supervisor, tiny: str, tiny_keras: Path
+) -> None:
     """Asked row by row and together; the reference is computed from the weights in the file."""
     x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
     (kernel, bias), (last_kernel, last_bias) = weights_of(tiny_keras)
     expected = np.maximum(x @ kernel + bias, 0) @ last_kernel + last_bias
 
-    together = shared.client.predict(tiny, x)
-    one_by_one = [shared.client.predict(tiny, row[None])[0] for row in x]
+    together = module_supervisor.client.predict(tiny, x)
+    one_by_one = [module_supervisor.client.predict(tiny, row[None])[0] for row in x]
 
     np.testing.assert_allclose(np.asarray(together), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.asarray(one_by_one), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_files_that_are_no_keras_models(
-    shared: Supervisor, tiny_keras: Path, tmp_path: Path
+    module_supervisor: Supervisor, tiny_keras: Path, tmp_path: Path
 ) -> None:
     text = tmp_path / "text.keras"
     text.write_text("This is not a model.\n")
@@ -93,17 +97,19 @@ def test_files_that_are_no_keras_models(
     empty = tmp_path / "empty.keras"
     empty.touch()
     for file in (text, cut, empty):
-        said = refused(shared, 6, "load", file.stem, str(file))
+        said = refused(module_supervisor, 6, "load", file.stem, str(file))
         assert str(file) in said
         assert "Traceback" not in said.splitlines()[0]
-        model = shared.client.model(file.stem)
+        model = module_supervisor.client.model(file.stem)
         assert model.state == "failed"
         assert model.failure is not None
         assert model.failure.cause == "bad_model"
-    assert "does not exist" in refused(shared, 2, "load", "absent", str(tmp_path / "absent.keras"))
+    assert "does not exist" in refused(
+        module_supervisor, 2, "load", "absent", str(tmp_path / "absent.keras")
+    )
     shutil.copy(tiny_keras, text)  # repaired: the next load sees it
-    assert shared.client.load("text").state == "ready"
-    shared.client.unload("text")
+    assert module_supervisor.client.load("text").state == "ready"
+    module_supervisor.client.unload("text")
 
 
 @pytest.mark.parametrize(
@@ -118,17 +124,17 @@ def test_files_that_are_no_keras_models(
     ids=["width", "rank", "text", "null", "name"],
 )
 def test_bad_input_is_explained(
-    shared: Supervisor, tiny: str, instances: list[Any], expected: str
+    module_supervisor: Supervisor, tiny: str, instances: list[Any], expected: str
 ) -> None:
-    url = f"{shared.url}/v1/models/{tiny}:predict"
+    url = f"{module_supervisor.url}/v1/models/{tiny}:predict"
     answer = requests.post(url, json={"instances": instances}, timeout=30)
     assert answer.status_code == 400
     assert expected in answer.json()["error"]
-    assert np.shape(shared.client.predict(tiny, np.zeros((1, 4)))) == (1, 3)
+    assert np.shape(module_supervisor.client.predict(tiny, np.zeros((1, 4)))) == (1, 3)
 
 
-def test_nan_and_an_empty_batch(shared: Supervisor, tiny: str) -> None:
-    url = f"{shared.url}/v1/models/{tiny}:predict"
+def test_nan_and_an_empty_batch(module_supervisor: Supervisor, tiny: str) -> None:
+    url = f"{module_supervisor.url}/v1/models/{tiny}:predict"
     answer = requests.post(url, data=b'{"instances": [[NaN, 1, 2, Infinity]]}', timeout=30)
     assert answer.status_code == 200
     assert np.isnan(answer.json()["predictions"]).all()
@@ -136,22 +142,24 @@ def test_nan_and_an_empty_batch(shared: Supervisor, tiny: str) -> None:
     assert (empty.status_code, empty.json()) == (200, {"predictions": []})
 
 
-def test_ten_swaps_between_two_models(shared: Supervisor, tiny_keras: Path, tmp_path: Path) -> None:
+def test_ten_swaps_between_two_models(
+    module_supervisor: Supervisor, tiny_keras: Path, tmp_path: Path
+) -> None:
     """Each swap leaves one worker, and answers as the first one did."""
     other = tmp_path / "other.keras"
     shutil.copy(tiny_keras, other)
     x = np.ones((2, 4), dtype=np.float32)
     answers = []
-    with shared.client.session("anna") as anna:
+    with module_supervisor.client.session("anna") as anna:
         anna.swap("one", tiny_keras)
-        files = shared.open_files()
+        files = module_supervisor.open_files()
         for number in range(10):
             receipt = anna.swap(*(("two", other) if number % 2 == 0 else ("one", tiny_keras)))
             assert receipt is not None
             assert receipt.verified
             answers.append(np.asarray(anna.predict(x)))
-            assert len(shared.client.workers()) == 1
-        assert shared.open_files() <= files + 1
-    assert shared.client.workers() == []
+            assert len(module_supervisor.client.workers()) == 1
+        assert module_supervisor.open_files() <= files + 1
+    assert module_supervisor.client.workers() == []
     for answer in answers:
         np.testing.assert_allclose(answer, answers[0], rtol=1e-5)

@@ -46,11 +46,11 @@ def curl(url: str, body: object = None) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def model(shared: Supervisor) -> Iterator[str]:
+def model(module_supervisor: Supervisor) -> Iterator[str]:
     """An echo model with the default input "x": the URL of its V1 path."""
-    shared.client.load("m", runtime="echo")
-    yield f"{shared.url}/v1/models/m"
-    shared.client.unload("m")
+    module_supervisor.client.load("m", runtime="echo")
+    yield f"{module_supervisor.url}/v1/models/m"
+    module_supervisor.client.unload("m")
 
 
 @pytest.fixture
@@ -74,14 +74,16 @@ def test_v1_predict_by_columns(model: str) -> None:
     assert answer == (200, "application/json", {"outputs": [[1.0, 2.0]]})
 
 
-def test_v1_predict_with_several_inputs(shared: Supervisor, echo_model: Callable[..., str]) -> None:
-    shared.client.load("two", echo_model("two", inputs=TWO_INPUTS))
-    url = f"{shared.url}/v1/models/two:predict"
+def test_v1_predict_with_several_inputs(
+    module_supervisor: Supervisor, echo_model: Callable[..., str]
+) -> None:
+    module_supervisor.client.load("two", echo_model("two", inputs=TWO_INPUTS))
+    url = f"{module_supervisor.url}/v1/models/two:predict"
     rows = [{"a": 0.5, "b": [1, 2]}, {"a": 1.5, "b": [3, 4]}]
     columns = {"a": [0.5, 1.5], "b": [[1, 2], [3, 4]]}
     assert curl(url, {"instances": rows}).body == {"predictions": rows}
     assert curl(url, {"inputs": columns}).body == {"outputs": columns}
-    shared.client.unload("two")
+    module_supervisor.client.unload("two")
 
 
 def test_v1_status_and_metadata(model: str) -> None:
@@ -103,9 +105,9 @@ def test_v1_status_and_metadata(model: str) -> None:
     assert [dim["size"] for dim in dims] == ["-1", "-1"]
 
 
-def test_v2_infer(shared: Supervisor, model: str) -> None:
+def test_v2_infer(module_supervisor: Supervisor, model: str) -> None:
     tensor = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1.0, 2.0, 3.0, 4.0]}
-    answer = curl(f"{shared.url}/v2/models/m/infer", {"id": "7", "inputs": [tensor]})
+    answer = curl(f"{module_supervisor.url}/v2/models/m/infer", {"id": "7", "inputs": [tensor]})
     assert answer.status == 200
     assert answer.body == {
         "model_name": "m",
@@ -115,8 +117,8 @@ def test_v2_infer(shared: Supervisor, model: str) -> None:
     }
 
 
-def test_v2_ready_and_metadata(shared: Supervisor, model: str) -> None:
-    v2 = f"{shared.url}/v2"
+def test_v2_ready_and_metadata(module_supervisor: Supervisor, model: str) -> None:
+    v2 = f"{module_supervisor.url}/v2"
     assert curl(f"{v2}/health/live").status == 200
     assert curl(f"{v2}/health/ready").status == 200
     assert curl(f"{v2}/models/m/ready").status == 200
@@ -132,16 +134,16 @@ def test_v2_ready_and_metadata(shared: Supervisor, model: str) -> None:
     }
 
 
-def test_v2_repository_loads_and_unloads(shared: Supervisor) -> None:
-    shared.client.load("r", runtime="echo")
-    repository = f"{shared.url}/v2/repository"
+def test_v2_repository_loads_and_unloads(module_supervisor: Supervisor) -> None:
+    module_supervisor.client.load("r", runtime="echo")
+    repository = f"{module_supervisor.url}/v2/repository"
     assert curl(f"{repository}/models/r/unload", {}).status == 200
     states = {entry["name"]: entry["state"] for entry in curl(f"{repository}/index", {}).body}
     assert states["r"] == "UNAVAILABLE"
-    assert curl(f"{shared.url}/v2/models/r/ready").status == 503
+    assert curl(f"{module_supervisor.url}/v2/models/r/ready").status == 503
     assert curl(f"{repository}/models/r/load", {}).status == 200
-    assert curl(f"{shared.url}/v2/models/r/ready").status == 200
-    shared.client.unload("r")
+    assert curl(f"{module_supervisor.url}/v2/models/r/ready").status == 200
+    module_supervisor.client.unload("r")
 
 
 def test_the_first_request_loads_the_highest_version(versions: str) -> None:
