@@ -7,6 +7,7 @@ Its model is a JSON file, or no file at all:
 
 `on_load` runs while the model loads, `on_call` before each answer. The signature "command" runs
 one command on request: `{"signature_name": "command", "inputs": {"command": ["crash"]}}`.
+"fake_gpu" names the file behind the command "gpu:BYTES"; `echo_gpu` says what stands in it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 from ..contract import LaunchSpec, Signature, TensorInfo
 from .base import LoadFailed
+from .echo_gpu import PretendedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +38,7 @@ DEFAULT_INPUTS: Final = {"x": {"dtype": "float32", "shape": [None, None]}}
 _SLEEPER: Final = [sys.executable, "-c", "import time; time.sleep(3600)"]
 
 _kept: list[bytearray] = []
+_gpus: list[PretendedGpu] = []  # the one of this worker, if it has one
 
 
 def _die(number: signal.Signals) -> Callable[[str], None]:
@@ -57,6 +60,12 @@ def _gate(path: str) -> None:
 
 def _leak(size: str) -> None:
     _kept.append(bytearray(os.urandom(1)) * int(size))
+
+
+def _allocate_gpu(size: str) -> None:
+    if not _gpus:
+        raise ValueError('the command gpu needs a GPU, and "fake_gpu" in the model file')
+    _gpus[0].allocate(int(size))
 
 
 def _ignore_sigterm(_: str) -> None:
@@ -95,6 +104,7 @@ COMMANDS: Final[dict[str, Callable[[str], None]]] = {
     "exit": lambda code: os._exit(int(code or 0)),
     "fail": _fail,
     "leak": _leak,
+    "gpu": _allocate_gpu,
     "print": lambda text: print(text, flush=True),  # noqa: T201
     "ignore-sigterm": _ignore_sigterm,
     "grandchild": _grandchild,
@@ -157,6 +167,8 @@ class EchoRuntime:
                 raise LoadFailed(
                     "bad_model", f"{spec.source} is not an echo model: {error}"
                 ) from error
+        if spec.device is not None and "fake_gpu" in options:
+            _gpus[:] = [PretendedGpu(options["fake_gpu"], spec.device, spec.gpu_memory_limit)]
         for command in options.get("on_load", []):
             run_command(command)
         return EchoModel(options)
