@@ -186,7 +186,8 @@ class Forkserver:
             answer.set_result((pid, pidfd))
             return
         # Nobody waits any more: the caller closed the lifeline, and this makes it sure.
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
 
     def _fail_ready(self, error: ForkserverError) -> None:
