@@ -22,6 +22,7 @@ class Options:
     pin: bool = False
     ttl: float | None = None  # seconds idle before unload; None: the default
     threads: int | None = None
+    priority: int = 0  # in the queue for memory; higher goes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,35 @@ class Device:
 
     uuid: str
     total_memory: int
+    reserved: int = 0  # by the driver
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a model was measured to take, in bytes, and how long its load took.
+
+    `stages` has the worker's private host memory by stage: at the fork, after the load, after the
+    first call, steady, peak. `gpu` is None where it ran on the CPU or the driver does not tell.
+    """
+
+    stages: dict[str, int]
+    gpu: int | None
+    seconds: float
+    framework: str  # name and version, such as "tensorflow 2.21.0"
+
+    @property
+    def host(self) -> int:
+        """The most of the host's memory that it had to itself."""
+        return max(self.stages.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class FootprintKey:
+    """What a footprint holds for: the files of a model, its runtime, and the kind of device."""
+
+    digest: str
+    runtime: str
+    device: str  # "cpu" or "gpu"
 
 
 @dataclass(frozen=True, slots=True)

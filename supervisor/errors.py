@@ -5,7 +5,7 @@ HTTP numbers are not here; `http/problem.py` holds them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,6 +120,16 @@ class Hung(SupervisorError):
     """The worker gave no answer to anything for as long as a request may take."""
 
     code = "hung"
+
+
+class DoesNotFit(SupervisorError):
+    """There is no room for the model; `plan` says what is in the way, as the HTTP contract does."""
+
+    code = "does_not_fit"
+
+    def __init__(self, message: str, *, model: str, plan: dict[str, Any]) -> None:
+        super().__init__(message, model=model)
+        self.plan = plan
 
 
 class TooLarge(SupervisorError):

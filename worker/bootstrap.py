@@ -27,6 +27,7 @@ from .contract import (
     Stage,
     StatusMessage,
 )
+from .footprint import Meter
 from .runtimes.base import LoadFailed
 from .serve import build_app, serve
 from .warmup import warm_up
@@ -34,7 +35,6 @@ from .warmup import warm_up
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .contract import Signature
     from .runtimes.base import Runtime
 
     Tell = Callable[[StatusMessage], None]
@@ -101,8 +101,10 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
     """Load the model, warm it up, say so, and serve until SIGTERM. Returns an exit code."""
     seconds: dict[str, float] = {}
 
-    def say(stage: Stage, signatures: tuple[Signature, ...] = ()) -> None:
-        tell(StatusMessage(spec.uid, stage, signatures, dict(seconds)))
+    meter = Meter()
+
+    def say(stage: Stage) -> None:
+        tell(StatusMessage(spec.uid, stage, seconds=dict(seconds)))
 
     def fail(cause: Cause, message: str) -> int:
         tell(StatusMessage(spec.uid, "failed", cause=cause, message=message))
@@ -114,10 +116,12 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
         started = time.monotonic()
         model = runtime.load(spec)
         seconds["load"] = time.monotonic() - started
+        meter.mark("load")
         say("warming")
         started = time.monotonic()
         warm_up(model)
         seconds["warm"] = time.monotonic() - started
+        meter.mark("first_call")
     except LoadFailed as error:
         return fail(error.cause, str(error))
     except MemoryError:
@@ -126,11 +130,15 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
         traceback.print_exc()
         return fail("load_error", f"{type(error).__name__}: {error}")
     _settle_heap()
-    serve(
-        build_app(model, spec),
-        listener,
-        on_started=lambda: say("ready", tuple(model.signatures.values())),
+    ready = StatusMessage(
+        spec.uid,
+        "ready",
+        signatures=tuple(model.signatures.values()),
+        seconds=seconds,
+        memory=meter.footprint(),
+        framework=runtime.framework,
     )
+    serve(build_app(model, spec), listener, on_started=lambda: tell(ready))
     return 0
 
 

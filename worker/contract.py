@@ -79,6 +79,8 @@ class StatusMessage:
     stage: Stage
     signatures: tuple[Signature, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)  # by stage: "load", "warm"
+    memory: dict[str, int] = field(default_factory=dict)  # private bytes by stage, with "ready"
+    framework: str = ""  # name and version, with "ready"
     cause: Cause | None = None
     message: str = ""
 

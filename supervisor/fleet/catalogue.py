@@ -116,4 +116,4 @@ class Catalogue:
 def merged(old: Options, new: Options) -> Options:
     """Return `old` with all that `new` sets."""
     values = {field.name: getattr(new, field.name) for field in fields(new)}
-    return replace(old, **{name: v for name, v in values.items() if v not in (None, False)})
+    return replace(old, **{name: v for name, v in values.items() if v not in (None, False, 0)})

@@ -5,14 +5,23 @@ A worker may live on another machine: nothing here speaks of descriptors, pids o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from modelsup.worker.contract import LaunchSpec, StatusMessage
 
-    from ..domain import CatalogueEntry, Device, Exit, Lease, Memory, SlotKey
+    from ..domain import (
+        CatalogueEntry,
+        Device,
+        Exit,
+        Footprint,
+        FootprintKey,
+        Lease,
+        Memory,
+        SlotKey,
+    )
 
     Headers = Sequence[tuple[bytes, bytes]]
 
@@ -145,6 +154,10 @@ class Sources(Protocol):
         """Return (version, absolute path) of what is to be loaded. Raises BadSource."""
         ...
 
+    def measure(self, path: str | None) -> tuple[int, str]:
+        """Return (size in bytes, digest) of the files of a model."""
+        ...
+
     def fingerprint(self, entry: CatalogueEntry) -> object:
         """Return a value that changes when the files of the model do."""
         ...
@@ -177,6 +190,14 @@ class Store(Protocol):
         """Remove a client's lease."""
         ...
 
+    def footprint(self, key: FootprintKey) -> Footprint | None:
+        """Return what was measured of a model before."""
+        ...
+
+    def put_footprint(self, key: FootprintKey, footprint: Footprint) -> None:
+        """Keep what was measured of a model."""
+        ...
+
     def add_worker(self, uid: str, model: str, pid: int) -> None:
         """Note a running worker, so that a later supervisor can look for it."""
         ...
@@ -189,6 +210,10 @@ class Store(Protocol):
 class Devices(Protocol):
     """The GPUs of this machine."""
 
+    def all(self) -> Sequence[Device]:
+        """Return the GPUs that work."""
+        ...
+
     def choose(self, wanted: str | None) -> Device | None:
         """Return the GPU for "gpu:N" or for no wish at all, None for the CPU.
 
@@ -196,8 +221,55 @@ class Devices(Protocol):
         """
         ...
 
-    async def memory_back(self, uuid: str | None) -> dict[str, int] | None:
-        """Wait until a dead worker's memory is back; return bytes by UUID, None if it is not."""
+    async def hold(self, uuid: str, pid: int) -> Hold:
+        """Return what a live worker holds of a GPU, to compare with after its end."""
+        ...
+
+    async def reclaimed(self, hold: Any, expected: int | None = None) -> Reclaimed:
+        """Wait, for a bounded time, until an ended worker's memory is back; may be asked again.
+
+        `hold` is what `hold` gave; `expected` are the bytes it is thought to have been.
+        """
+        ...
+
+
+class Hold(Protocol):
+    """What a worker holds of a GPU."""
+
+    @property
+    def bytes(self) -> int | None:
+        """The bytes; None where the driver does not tell."""
+        ...
+
+
+class Reclaimed(Protocol):
+    """What became of an ended worker's GPU memory."""
+
+    @property
+    def verdict(self) -> Literal["back", "held", "unknown"]:
+        """Whether it is free again."""
+        ...
+
+    @property
+    def freed(self) -> int:
+        """The bytes that came back."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is not known to be back."""
+        ...
+
+
+class Host(Protocol):
+    """The memory of the machine that the supervisor runs on."""
+
+    def memory_limit(self) -> int:
+        """Return the bytes that supervisor and workers may use in all."""
+        ...
+
+    def own_memory(self) -> int:
+        """Return the bytes that the supervisor and its forkservers take themselves."""
         ...
 
 

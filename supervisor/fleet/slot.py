@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import LoadFailed, SupervisorError
+from ..errors import LoadFailed, Stopping, SupervisorError
 from ..policy.restart import GiveUp, RestartHistory, after_crash
 from ..states import COMING_UP, State
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ..domain import CatalogueEntry, Failure, Receipt, SlotKey
+    from .ledger import Charge
     from .ports import Clock
     from .worker import Worker
 
@@ -23,8 +24,16 @@ logger = logging.getLogger(__name__)
 class Owner(Protocol):
     """The fleet, as a slot sees it."""
 
-    def make_worker(self, slot: Slot) -> Worker:
-        """Start a worker for the slot."""
+    async def admit(self, slot: Slot) -> None:
+        """Wait for room and start the slot's worker. Raises SupervisorError."""
+        ...
+
+    def withdraw(self, slot: Slot, error: Exception) -> None:
+        """Take the slot out of the queue for room; who waits there gets the error."""
+        ...
+
+    def make_worker(self, slot: Slot, charge: Charge) -> Worker:
+        """Make a worker for the slot."""
         ...
 
     def fingerprint(self, slot: Slot) -> object:
@@ -60,6 +69,10 @@ class Slot:
         self.current: Worker | None = None
         self.stuck: list[Worker] = []
         self.failure: Failure | None = None
+        self.size = 0  # bytes of the model's files
+        self.digest = ""  # of the model's files
+        self.for_client = ""  # whose swap wishes for it; that client's old model may go for it
+        self.queued = 0  # wishes that wait for room
         self.waiting = 0
         self.restarts = 0
         self.idle_ttl = 0.0  # seconds; 0: never unloaded for idleness
@@ -81,10 +94,17 @@ class Slot:
             self._arm_idle_timer()
 
     @property
+    def priority(self) -> int:
+        """Return its rank in the queue for room."""
+        return self.entry.options.priority
+
+    @property
     def state(self) -> str:
         """Return the worker's state, or what there is instead of a worker."""
         if self.current is not None:
             return self.current.state
+        if self.queued:
+            return "queued"
         if self._restart is not None:
             return "restarting"
         return "failed" if self.failure is not None else "unloaded"
@@ -102,10 +122,10 @@ class Slot:
         draining, stopping            → a new one, once the old one has ended
         crashed, to be restarted      → the next one
         failed for good               → raises its failure, until the model's files change
-        none                          → a new one
+        none                          → a new one, once there is room
 
         Cancelling the last waiter of a worker that nobody else wants stops its load.
-        Raises LoadFailed or Stopping.
+        Raises LoadFailed, DoesNotFit or Stopping.
         """
         self.waiting += 1
         return self._until_ready()
@@ -130,7 +150,7 @@ class Slot:
         if self._restart is not None:
             await asyncio.wait({self._restart})
         elif self.failure is None or self._owner.fingerprint(self) != self._failed_files:
-            self._start()
+            await self._queue()
         else:
             message = (
                 f"model {self.key.model} has failed: {self.failure.message}. It is tried again "
@@ -138,9 +158,17 @@ class Slot:
             )
             raise LoadFailed(message, model=self.key.model, failure=self.failure)
 
-    def _start(self) -> None:
+    async def _queue(self) -> None:
+        self.queued += 1
+        try:
+            await self._owner.admit(self)
+        finally:
+            self.queued -= 1
+
+    def start(self, charge: Charge) -> None:
+        """Start a worker; its charge has been found to fit. Raises SupervisorError."""
         self.failure = None
-        self.current = self._owner.make_worker(self)
+        self.current = self._owner.make_worker(self, charge)
         self._owner.slot_changed(self)
 
     def _withdraw(self) -> None:
@@ -194,12 +222,13 @@ class Slot:
 
     async def _restart_after(self, delay: float) -> None:
         await asyncio.sleep(delay)
-        self._restart = None
         self.restarts += 1
         try:
-            self._start()
+            await self._queue()
         except SupervisorError as error:
             logger.warning("not restarted: %s", error)
+        finally:
+            self._restart = None
 
     def forget_failure(self) -> None:
         """Let the next wish try again, whatever failed before."""
@@ -220,10 +249,23 @@ class Slot:
             self._restart = None
         worker = self.current
         if worker is None:
+            name = self.key.model
+            gone = Stopping(f"model {name} was unloaded while it waited for room", model=name)
+            self._owner.withdraw(self, gone)
             self._owner.slot_changed(self)
             return None
         worker.request_stop(drain, force=force)
         return await worker.until_ended()
+
+    def evict(self, reason: str) -> None:
+        """Unload an idle worker to make room for another model."""
+        logger.info("evicting", extra={"model": self.key.model, "reason": reason})
+        self._go()
+
+    def _go(self) -> None:
+        self._wanted = self.explicit = False
+        if self.current is not None:
+            self.current.request_stop(0)
 
     # --- idleness ---
 
@@ -249,5 +291,4 @@ class Slot:
             self._idle_timer = loop.call_later(max(left, self.idle_ttl / 10, 0.01), self._on_idle)
             return
         logger.info("unloading an idle model", extra={"model": self.key.model})
-        self._wanted = self.explicit = False
-        worker.request_stop(0)
+        self._go()

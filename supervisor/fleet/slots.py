@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from modelsup.worker.contract import LaunchSpec
 
-from ..domain import Failure, SlotKey
+from ..domain import Failure, Footprint, FootprintKey, SlotKey
 from ..errors import (
     BadDevice,
     BadSource,
@@ -21,6 +21,8 @@ from ..errors import (
     UnknownWorker,
 )
 from ..states import State
+from .admission import Admission
+from .ledger import recharged
 from .slot import Slot
 from .worker import Worker
 
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ..domain import CatalogueEntry, Device
+    from ..domain import CatalogueEntry
+    from ..policy.admission import Snapshot
+    from .clients import Clients
+    from .ledger import Charge, Ledger
     from .ports import Sources, Store
     from .worker import Services
 
@@ -45,6 +50,7 @@ class Defaults:
     request_timeout: float = 300.0
     threads: int | None = None
     max_batch_size: int = 64
+    queue_timeout: float = 30.0  # for room
 
 
 class Slots:
@@ -57,14 +63,17 @@ class Slots:
         store: Store,
         defaults: Defaults,
         rng: random.Random,
-        holders: Callable[[SlotKey], tuple[str, ...]],
+        clients: Clients,
+        ledger: Ledger,
     ) -> None:
         self._services = services
         self._sources = sources
         self._store = store
         self._defaults = defaults
         self._rng = rng
-        self._holders = holders
+        self._clients = clients
+        self._ledger = ledger
+        self.admission = Admission(ledger, self, services.clock, defaults.queue_timeout)
         self._slots: dict[SlotKey, Slot] = {}
         self._workers: dict[str, Worker] = {}
         self._routes: dict[tuple[str, str | None], Worker] = {}  # shared, ready
@@ -113,6 +122,7 @@ class Slots:
                 return slot
         try:
             found, path = await asyncio.to_thread(self._sources.resolve, entry, version)
+            size, digest = await asyncio.to_thread(self._sources.measure, path)
         except BadSource as error:
             versions = self._sources.versions(entry)  # none: it is the whole source that is lost
             if version is not None and versions and version not in versions:
@@ -129,7 +139,7 @@ class Slots:
             slot = Slot(key, entry, path, self, self._services.clock, self._rng.random)
             self._slots[key] = slot
         if slot.current is None:  # it may be left from a load of another source that failed
-            slot.path = path
+            slot.path, slot.size, slot.digest = path, size, digest
             self.renew(slot, entry)
         if version is None and not client:
             self._latest[entry.name] = found
@@ -145,14 +155,60 @@ class Slots:
         if self.stopping:
             raise Stopping("the supervisor is shutting down")
 
-    def make_worker(self, slot: Slot) -> Worker:
-        """Start a worker for a slot."""
+    # --- room ---
+
+    async def admit(self, slot: Slot) -> None:
+        """Wait for room and start the slot's worker. Raises SupervisorError."""
         self._refuse_when_stopping()
-        options = slot.entry.options
-        device = self._device(slot)
-        limit = options.gpu_memory
-        if device is not None and limit is None and options.gpu_memory_fraction is not None:
-            limit = int(device.total_memory * options.gpu_memory_fraction)
+        self._check_device(slot)
+        await self.admission.admit(slot)
+
+    def withdraw(self, slot: Slot, error: Exception) -> None:
+        """Take the slot out of the queue for room."""
+        self.admission.withdraw(slot, error)
+
+    def snapshot(self, client: str) -> Snapshot:
+        """Return what holds memory now, as a wish of this client finds it."""
+        return self._ledger.snapshot(self.all(), self.workers(), client)
+
+    def learned(self, slot: Slot) -> Footprint | None:
+        """Return what was measured of the slot's model before."""
+        try:
+            return self._store.footprint(self._footprint_key(slot))
+        except StoreFailed as error:
+            logger.error("what was learned cannot be read: %s", error)  # noqa: TRY400
+            return None
+
+    def _footprint_key(self, slot: Slot) -> FootprintKey:
+        on_gpu = slot.entry.options.device != "cpu" and bool(self._services.devices.all())
+        return FootprintKey(slot.digest, slot.entry.runtime, "gpu" if on_gpu else "cpu")
+
+    def _learn(self, slot: Slot, worker: Worker) -> None:
+        """Keep a ready worker's footprint, and charge it for what it really takes."""
+        if not worker.memory:
+            return
+        footprint = Footprint(
+            stages=worker.memory,
+            gpu=worker.gpu_bytes,
+            seconds=worker.seconds["total"],
+            framework=worker.framework,
+        )
+        self.persist(self._store.put_footprint, self._footprint_key(slot), footprint)
+        snapshot = self.snapshot("")
+        worker.charges = recharged(
+            worker.charges, footprint, worker.spec.device, snapshot.budgets, snapshot.residents
+        )
+
+    def evict(self, worker: str, reason: str) -> None:
+        """Begin to unload a worker."""
+        slot = self._slots.get(self._workers[worker].key)
+        if slot is not None:
+            slot.evict(reason)
+
+    def make_worker(self, slot: Slot, charge: Charge) -> Worker:
+        """Make a worker for a slot."""
+        self._refuse_when_stopping()
+        device, options = charge.device, slot.entry.options
         uid = f"w-{secrets.token_hex(4)}"
         spec = LaunchSpec(
             uid=uid,
@@ -163,17 +219,26 @@ class Slots:
             secret=secrets.token_urlsafe(24),
             temp_dir=self._services.temp_dir(uid),
             device=device.uuid if device else None,
-            gpu_memory_limit=limit if device else None,
+            gpu_memory_limit=charge.gpu_memory_limit,
             threads=options.threads or self._defaults.threads,
             max_batch_size=self._defaults.max_batch_size,
         )
-        worker = Worker(slot.key, spec, self._services, slot.on_worker_change, slot.restarts)
+        worker = Worker(
+            slot.key,
+            spec,
+            self._services,
+            slot.on_worker_change,
+            on_idle=self.admission.poke,
+            restarts=slot.restarts,
+        )
+        worker.charges = charge.candidate.charges
+        worker.estimated = charge.estimated
         self._workers[uid] = worker
         return worker
 
-    def _device(self, slot: Slot) -> Device | None:
+    def _check_device(self, slot: Slot) -> None:
         try:
-            return self._services.devices.choose(slot.entry.options.device)
+            self._services.devices.choose(slot.entry.options.device)
         except BadDevice as error:
             failure = Failure("load_error", str(error), at=self._services.clock.wall())
             raise LoadFailed(str(error), model=slot.key.model, failure=failure) from error
@@ -184,7 +249,7 @@ class Slots:
 
     def is_leased(self, slot: Slot) -> bool:
         """Return whether a live client holds the slot."""
-        return bool(self._holders(slot.key))
+        return bool(self._clients.holders([slot.key]))
 
     def slot_changed(self, slot: Slot) -> None:
         """Keep routes, the wanted set and the list of workers true to the slot."""
@@ -194,13 +259,15 @@ class Slots:
             self._route(slot)
         if worker is not None and worker.state is State.LOADING and worker.handle is not None:
             self.persist(self._store.add_worker, worker.uid, slot.key.model, worker.handle.pid)
-        if ready:
+        if worker is not None and ready:
             self.persist(self._store.add_wanted, slot.key)
+            self._learn(slot, worker)
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
         if slot.empty:
             self._slots.pop(slot.key, None)
         self._forget_ended_workers()
+        self.admission.poke()
 
     def _route(self, slot: Slot) -> None:
         model, version = slot.key.model, slot.key.version

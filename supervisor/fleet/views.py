@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from modelsup.worker.contract import Signature
 
     from ..domain import Failure, Options, Receipt
+    from ..policy.admission import Blocker, Victim
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,25 @@ class ClientView:
     since: float
     expires_in_seconds: float
     requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a load would do now. `fits`: "now", "after eviction", "after waiting" or "no".
+
+    `charges` are bytes by resource; `estimated` says that nobody has measured the model yet.
+    `seconds` are those of its last load, where there was one.
+    """
+
+    model: str
+    fits: str
+    device: str | None
+    charges: dict[str, int]
+    estimated: bool
+    victims: tuple[Victim, ...]
+    blockers: tuple[Blocker, ...]
+    reason: str
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,11 @@ class Runtime(Protocol):
 
     name: str
 
+    @property
+    def framework(self) -> str:
+        """Name and version of what runs the models, such as "tensorflow 2.21.0"."""
+        ...
+
     def preload(self) -> None:
         """Import what every worker needs. Runs in the forkserver, before any fork.
 

@@ -153,6 +153,7 @@ class EchoRuntime:
     """Runtime "echo"."""
 
     name = "echo"
+    framework = "echo 1"
 
     def preload(self) -> None:
         """Import nothing: there is no framework."""

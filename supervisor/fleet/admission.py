@@ -1,0 +1,206 @@
+"""The queue for memory: who waits for room, who gets it, and who has to go for that."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ..errors import DoesNotFit, SupervisorError
+from ..policy.admission import Admit, Decision, Evict, Refuse, Wait, decide
+from .views import Plan
+
+if TYPE_CHECKING:
+    from ..domain import Footprint
+    from ..policy.admission import Snapshot
+    from .ledger import Charge, Ledger
+    from .ports import Clock
+    from .slot import Slot
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN: Final = 0.2  # seconds; for what passes with time alone, such as a minimum residence
+OVERTAKING: Final = 1.0  # seconds that the first in the queue may be overtaken by smaller ones
+
+
+class Yard(Protocol):
+    """The slots and their workers, as the queue needs them."""
+
+    def snapshot(self, client: str) -> Snapshot:
+        """Return what holds memory now."""
+        ...
+
+    def learned(self, slot: Slot) -> Footprint | None:
+        """Return what was measured of the slot's model before."""
+        ...
+
+    def evict(self, worker: str, reason: str) -> None:
+        """Begin to unload a worker."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket:
+    slot: Slot
+    number: int
+    since: float  # monotonic
+    admitted: asyncio.Future[None]
+    waiting: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return (-self.slot.priority, self.number)
+
+
+class Admission:
+    """Lets models in one after another; the sum of the charges never passes the budget.
+
+    A model has one ticket however many requests wait for it. Highest priority first, then the
+    oldest; a later one may overtake for a while if it fits as things are.
+    """
+
+    def __init__(self, ledger: Ledger, yard: Yard, clock: Clock, longest_wait: float) -> None:
+        self._ledger = ledger
+        self._yard = yard
+        self._clock = clock
+        self._longest_wait = longest_wait
+        self._tickets: dict[Slot, _Ticket] = {}
+        self._numbers = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._poking = False
+
+    @property
+    def queue(self) -> tuple[str, ...]:
+        """The models that wait for room, first in line first."""
+        return tuple(t.slot.key.model for t in self._in_line())
+
+    async def admit(self, slot: Slot) -> None:
+        """Wait until the slot's worker was started. Raises DoesNotFit, at once or in the end."""
+        ticket = self._tickets.get(slot)
+        if ticket is None:
+            admitted = asyncio.get_running_loop().create_future()
+            number, now = next(self._numbers), self._clock.monotonic()
+            ticket = self._tickets[slot] = _Ticket(slot, number, now, admitted)
+        ticket.waiting += 1
+        try:
+            self.poke()
+            left = ticket.since + self._longest_wait - self._clock.monotonic()
+            await asyncio.wait({ticket.admitted}, timeout=left)
+            if not ticket.admitted.done():
+                raise self._does_not_fit(slot, f"no room was found in {self._longest_wait:g} s")
+            ticket.admitted.result()
+        finally:
+            ticket.waiting -= 1
+            if not ticket.waiting and self._tickets.get(slot) is ticket:
+                del self._tickets[slot]
+
+    def withdraw(self, slot: Slot, error: Exception) -> None:
+        """Take a slot out of the line; who waits for it gets the error."""
+        ticket = self._tickets.get(slot)
+        if ticket is not None:
+            self._finish(ticket, error)
+
+    def poke(self) -> None:
+        """Look again: something has changed that may make room."""
+        if self._poking or not self._tickets:
+            return
+        self._poking = True
+        try:
+            self._serve_line()
+        finally:
+            self._poking = False
+        if self._tickets and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.poke()
+
+    def _in_line(self) -> list[_Ticket]:
+        return sorted(self._tickets.values(), key=lambda t: t.rank)
+
+    def _serve_line(self) -> None:
+        held_up = False
+        for ticket in self._in_line():
+            charges, decision = self._decide(ticket.slot)
+            if held_up and not isinstance(decision, Admit):
+                continue
+            if isinstance(decision, Admit):
+                self._let_in(ticket, charges, decision)
+            elif isinstance(decision, Refuse):
+                self._finish(ticket, self._does_not_fit(ticket.slot, decision.reason))
+            else:
+                if isinstance(decision, Evict):
+                    self._make_room(ticket.slot, decision)
+                if self._clock.monotonic() - ticket.since > OVERTAKING:
+                    return
+                held_up = True
+
+    def _decide(self, slot: Slot) -> tuple[list[Charge], Decision]:
+        charges = self._ledger.charges(slot, self._yard.learned(slot))
+        snapshot = self._yard.snapshot(slot.for_client)
+        return charges, decide(snapshot, [c.candidate for c in charges])
+
+    def _let_in(self, ticket: _Ticket, charges: list[Charge], decision: Admit) -> None:
+        charge = next(c for c in charges if c.candidate == decision.candidate)
+        try:
+            ticket.slot.start(charge)
+        except SupervisorError as error:
+            self._finish(ticket, error)
+        else:
+            self._finish(ticket, None)
+
+    def _finish(self, ticket: _Ticket, error: Exception | None) -> None:
+        self._tickets.pop(ticket.slot, None)
+        if ticket.admitted.done():
+            return
+        if error is None:
+            ticket.admitted.set_result(None)
+        else:
+            ticket.admitted.set_exception(error)
+            ticket.admitted.exception()  # whoever waits takes it; they may have gone
+
+    def _make_room(self, slot: Slot, decision: Evict) -> None:
+        for victim in decision.victims:
+            self._yard.evict(victim.worker, f"room for {slot.key.model}: {victim.reason}")
+
+    # --- the same question without the deed ---
+
+    def plan(self, slot: Slot) -> Plan:
+        """Return what a load would do now."""
+        learned = self._yard.learned(slot)
+        charges, decision = self._decide(slot)
+        charge = charges[0] if charges else None
+        if isinstance(decision, (Admit, Evict)):
+            charge = next(c for c in charges if c.candidate == decision.candidate)
+        return Plan(
+            model=slot.key.model,
+            fits=_FITS[type(decision)],
+            device=charge.candidate.device if charge else None,
+            charges=dict(charge.candidate.charges) if charge else {},
+            estimated=charge.estimated if charge else True,
+            victims=decision.victims if isinstance(decision, Evict) else (),
+            blockers=decision.blockers if isinstance(decision, (Wait, Refuse)) else (),
+            reason=decision.reason if isinstance(decision, Refuse) else "",
+            seconds=learned.seconds if learned else None,
+        )
+
+    def _does_not_fit(self, slot: Slot, reason: str) -> DoesNotFit:
+        plan = self.plan(slot)
+        in_the_way = "; ".join(f"{b.model} {b.reason}" for b in plan.blockers)
+        text = f"model {slot.key.model} does not fit: {reason}"
+        return DoesNotFit(
+            f"{text} ({in_the_way})" if in_the_way else text,
+            model=slot.key.model,
+            plan=asdict(plan),
+        )
+
+
+_FITS: Final[dict[type, str]] = {
+    Admit: "now",
+    Evict: "after eviction",
+    Wait: "after waiting",
+    Refuse: "no",
+}

@@ -1,0 +1,156 @@
+"""What there is to spend, and what each model and worker is charged. All sizes are in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..errors import BadDevice
+from ..policy.admission import HOST, Candidate, Resident, Snapshot, total
+from ..states import CHARGED, COMING_UP, GOING_DOWN, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..domain import Device, Footprint, Options
+    from .clients import Clients
+    from .ports import Clock, Devices, Host
+    from .slot import Slot
+    from .worker import Worker
+
+ESTIMATE_FLOOR: Final = 64 * 1024**2
+ESTIMATE_PER_FILE_BYTE: Final = 3  # weights, once more while they are read, and activations
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What stays out of the budget, and what a GPU process takes beside its cap."""
+
+    share: float = 0.05  # of the host's memory and of each GPU's
+    gpu_context: int = 450 * 1000**2
+    minimum_residence: float = 5.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a worker is charged. `estimated`: nobody has measured this model yet."""
+
+    candidate: Candidate
+    device: Device | None
+    gpu_memory_limit: int | None
+    estimated: bool
+
+
+class Ledger:
+    """Turns options, learned footprints and file sizes into charges, and workers into residents."""
+
+    def __init__(
+        self, devices: Devices, host: Host, clients: Clients, clock: Clock, reserve: Reserve
+    ) -> None:
+        self._devices = devices
+        self._host = host
+        self._clients = clients
+        self._clock = clock
+        self._reserve = reserve
+
+    def budgets(self) -> dict[str, int]:
+        """Return what may be charged in all, by resource."""
+        keep = 1.0 - self._reserve.share
+        budgets = {HOST: int(self._host.memory_limit() * keep) - self._host.own_memory()}
+        for device in self._devices.all():
+            spare = max(int(device.total_memory * self._reserve.share), device.reserved)
+            budgets[device.uuid] = device.total_memory - spare
+        return budgets
+
+    def charges(self, slot: Slot, learned: Footprint | None) -> list[Charge]:
+        """Return the ways to place a slot's model, with what each would cost.
+
+        Empty when it asks for a device that is not there.
+        """
+        return [
+            self._charge(slot.entry.options, device, learned, slot.size)
+            for device in self._placements(slot.entry.options)
+        ]
+
+    def _placements(self, options: Options) -> list[Device | None]:
+        try:
+            chosen = self._devices.choose(options.device)
+        except BadDevice:
+            return []
+        if options.device is None and chosen is not None:
+            return list(self._devices.all())
+        return [chosen]
+
+    def _charge(
+        self, options: Options, device: Device | None, learned: Footprint | None, size: int
+    ) -> Charge:
+        estimate = ESTIMATE_FLOOR + ESTIMATE_PER_FILE_BYTE * size
+        known = learned is not None and (device is None or learned.gpu is not None)
+        host = max(options.ram or 0, learned.host if learned else 0) or estimate
+        charges = {HOST: host}
+        limit = None
+        if device is not None:
+            limit = options.gpu_memory
+            if limit is None and options.gpu_memory_fraction is not None:
+                limit = int(device.total_memory * options.gpu_memory_fraction)
+            measured = learned.gpu if learned and learned.gpu else 0
+            on_gpu = (limit or 0) + self._reserve.gpu_context
+            charges[device.uuid] = max(on_gpu if limit else 0, measured) or (
+                estimate + self._reserve.gpu_context
+            )
+        asked = options.ram is not None and (device is None or limit is not None)
+        candidate = Candidate(device.uuid if device else None, charges)
+        return Charge(candidate, device, limit, estimated=not known and not asked)
+
+    def snapshot(self, slots: Iterable[Slot], workers: Iterable[Worker], client: str) -> Snapshot:
+        """Return what holds memory now, as a wish of `client` ("" for nobody's) finds it."""
+        by_key = {slot.key: slot for slot in slots}
+        residents = [
+            self._resident(worker, by_key.get(worker.key), client)
+            for worker in workers
+            if worker.state in CHARGED
+        ]
+        return Snapshot(self.budgets(), residents, self._reserve.minimum_residence)
+
+    def _resident(self, worker: Worker, slot: Slot | None, client: str) -> Resident:
+        now = self._clock.monotonic()
+        holders = self._clients.holders([worker.key])
+        ready = worker.state is State.READY
+        return Resident(
+            worker=worker.uid,
+            model=worker.key.model,
+            charges=worker.charges,
+            pinned=slot is not None and slot.pinned,
+            leased_by=tuple(c for c in holders if c != client),
+            outgoing=holders == (client,),
+            busy=worker.traffic.in_flight > 0,
+            coming_up=worker.state in COMING_UP,
+            going_down=worker.state in GOING_DOWN or worker.told_to_stop,
+            lost=worker.state in {State.STUCK, State.LEAKED},
+            used=slot is None or not slot.waiting,
+            ready_for=now - worker.ready_at if ready and worker.ready_at is not None else 0.0,
+            idle_for=max(0.0, now - worker.traffic.last_end),
+            reload_seconds=worker.seconds.get("total", 1.0),
+        )
+
+
+def recharged(
+    charges: Mapping[str, int],
+    measured: Footprint,
+    device: str | None,
+    budgets: Mapping[str, int],
+    residents: Sequence[Resident],
+) -> dict[str, int]:
+    """Return a worker's charges, raised to what it was measured to take, within what is free.
+
+    The sum of all charges stays within the budget even when a model was underestimated.
+    """
+    taken = total(residents)
+    found = {HOST: measured.host}
+    if device is not None and measured.gpu is not None:
+        found[device] = measured.gpu
+    raised = dict(charges)
+    for name, size in found.items():
+        free = max(0, budgets.get(name, 0) - taken.get(name, 0))
+        raised[name] = raised.get(name, 0) + min(max(0, size - raised.get(name, 0)), free)
+    return raised
