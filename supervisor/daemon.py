@@ -21,6 +21,7 @@ import uvloop
 from .adapters.devices import Gpus
 from .adapters.file_sources import FileSources
 from .adapters.host import become_subreaper
+from .adapters.host_budget import LocalHost
 from .adapters.instance import AlreadyRunning, StateFolder
 from .adapters.launcher import LocalLauncher
 from .adapters.logs import LogBook, configure_logging
@@ -28,6 +29,7 @@ from .adapters.store import Store
 from .errors import LaunchFailed, StoreFailed
 from .facts import DaemonFacts
 from .fleet.fleet import Fleet
+from .fleet.ledger import Reserve
 from .fleet.slots import Defaults
 from .fleet.worker import Services, Timeouts
 from .http.app import create_app
@@ -201,9 +203,16 @@ class _Daemon:
             request_timeout=settings.request_timeout,
             threads=settings.threads,
             max_batch_size=settings.max_batch_size,
+            queue_timeout=settings.queue_timeout,
         )
+        reserve = Reserve(
+            share=settings.memory_reserve,
+            gpu_context=settings.gpu_context_memory,
+            minimum_residence=settings.minimum_residence,
+        )
+        host = LocalHost(lambda: [forkserver.pid for forkserver in launcher.forkservers()])
         sources = FileSources(settings.models_dir)
-        return Fleet(services, sources, self.store, defaults, random.Random())  # noqa: S311
+        return Fleet(services, sources, self.store, host, defaults, reserve, random.Random())  # noqa: S311
 
     def _app(self, fleet: Fleet, facts: DaemonFacts, logs: LogBook) -> App:
         settings = self.settings

@@ -36,7 +36,7 @@ class Field:
     """What is known of one setting beside its value."""
 
     name: str
-    type: str  # "text", "integer", "boolean", "duration", "size", "path", "list" or "choice"
+    type: str  # "text", "integer", "number", "boolean", "duration", "size", "path", "list", "choice"
     help: str
     units: str  # of the parsed value: "seconds", "bytes" or ""
     choices: tuple[str, ...]
@@ -88,6 +88,16 @@ def _integer(low: int, high: int) -> Parse:
         return number
 
     return parse
+
+
+def _share(value: object) -> float:
+    try:
+        share = float(str(value))
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ValueError(f"expected a number from 0 to below 1, got {value!r}")
+    return share
 
 
 def _positive(parse_units: Parse) -> Parse:
@@ -219,6 +229,25 @@ class Settings:
         metadata=_about(
             "integer", _integer(1, 65536), "Most rows that a worker puts into one call."
         ),
+    )
+    memory_reserve: float = field(
+        default=0.05,
+        metadata=_about(
+            "number", _share, "Share of the host's and of each GPU's memory that stays unused."
+        ),
+    )
+    gpu_context_memory: int = field(
+        default=450 * 10**6,
+        metadata=_about(
+            "size", parse_size, "What a process takes of a GPU beside its cap.", "bytes"
+        ),
+    )
+    minimum_residence: float = field(
+        default=5.0,
+        metadata=_time("Time that a model stays before another may take its room.", zero=True),
+    )
+    queue_timeout: float = field(
+        default=30.0, metadata=_time("Longest wait of a load for room.", zero=True)
     )
     forkserver_ttl: float = field(
         default=0.0,

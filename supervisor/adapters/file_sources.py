@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,17 @@ class FileSources:
             return {name: str(path) for name, path in scan(self._models_dir).items()}
         except SourceError:
             return {}
+
+    def measure(self, path: str | None) -> tuple[int, str]:
+        """Return (size in bytes, digest) of a model's files.
+
+        The digest is of their names, sizes and times, not of their content, which may be large.
+        """
+        if path is None:
+            return 0, ""
+        files = sources.fingerprint(Path(path))
+        digest = hashlib.blake2b(repr(files).encode(), digest_size=16).hexdigest()
+        return sum(size for *_, size in files), digest
 
     def fingerprint(self, entry: CatalogueEntry) -> object:
         """Return a value that changes when the files of the model do."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..domain import CatalogueEntry, Lease, Options, SlotKey
+from ..domain import CatalogueEntry, Footprint, FootprintKey, Lease, Options, SlotKey
 from ..errors import StoreFailed
 from .host import create_time
 
@@ -38,6 +38,12 @@ MIGRATIONS: Final = (
     ) STRICT;
     CREATE TABLE workers (
         uid TEXT PRIMARY KEY, model TEXT NOT NULL, pid INTEGER NOT NULL, create_time REAL
+    ) STRICT;
+    """,
+    """
+    CREATE TABLE footprints (
+        digest TEXT NOT NULL, runtime TEXT NOT NULL, device TEXT NOT NULL, footprint TEXT NOT NULL,
+        PRIMARY KEY (digest, runtime, device)
     ) STRICT;
     """,
 )
@@ -176,6 +182,23 @@ class Store:
             for client, model, version, private, ttl, since in rows
         ]
 
+    def put_footprint(self, key: FootprintKey, footprint: Footprint) -> None:
+        """Keep what was measured of a model."""
+        self._write(
+            f"save a footprint of {key.runtime}",
+            "INSERT OR REPLACE INTO footprints VALUES (?, ?, ?, ?)",
+            (key.digest, key.runtime, key.device, json.dumps(asdict(footprint))),
+        )
+
+    def footprint(self, key: FootprintKey) -> Footprint | None:
+        """Return what was measured of a model before."""
+        rows = self._read(
+            "footprints",
+            "SELECT footprint FROM footprints WHERE digest = ? AND runtime = ? AND device = ?",
+            (key.digest, key.runtime, key.device),
+        )
+        return Footprint(**json.loads(rows[0][0])) if rows else None
+
     def add_worker(self, uid: str, model: str, pid: int) -> None:
         """Note a running worker, so that a later supervisor can look for it."""
         self._write(
@@ -199,9 +222,9 @@ class Store:
         with self._told(what):
             self._db.execute(statement, values)
 
-    def _read(self, what: str, statement: str) -> list[Any]:
+    def _read(self, what: str, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
         with self._told(f"read the {what}"):
-            return self._db.execute(statement).fetchall()
+            return self._db.execute(statement, values).fetchall()
 
     def _migrate(self) -> None:
         with self._told("bring the tables up to date"):

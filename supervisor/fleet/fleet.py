@@ -22,6 +22,7 @@ from ..errors import (
 from ..states import State
 from .catalogue import Catalogue
 from .clients import Clients
+from .ledger import Ledger
 from .show import client_view, model_view, worker_view
 from .slots import Slots
 from .views import Loaded, Released, Swapped
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 
     from ..domain import CatalogueEntry, Options, SlotKey
     from .clients import Hold
-    from .ports import Sources, Store
+    from .ledger import Reserve
+    from .ports import Host, Sources, Store
     from .slot import Slot
     from .slots import Defaults
-    from .views import ClientView, ModelView, WorkerView
+    from .views import ClientView, ModelView, Plan, WorkerView
     from .worker import Services, Worker
 
 logger = logging.getLogger(__name__)
@@ -49,7 +51,9 @@ class Fleet:
         services: Services,
         sources: Sources,
         store: Store,
+        host: Host,
         defaults: Defaults,
+        reserve: Reserve,
         rng: random.Random,
     ) -> None:
         self._services = services
@@ -57,8 +61,9 @@ class Fleet:
         self._store = store
         self._defaults = defaults
         self._clients = Clients(services.clock, self._on_lease_expired)
+        ledger = Ledger(services.devices, host, self._clients, services.clock, reserve)
         self._slots = Slots(
-            services, sources, store, defaults, rng, lambda key: self._clients.holders([key])
+            services, sources, store, defaults, rng, self._clients, ledger, self._spawn
         )
         self._catalogue = Catalogue(
             sources,
@@ -244,6 +249,11 @@ class Fleet:
             )
         return receipt
 
+    async def plan(self, name: str) -> Plan:
+        """Return what a load would do now, without doing it. Raises UnknownModel, LoadFailed."""
+        slot = await self._slots.get(self._catalogue.get(name), None)
+        return self._slots.admission.plan(slot)
+
     # --- clients ---
 
     async def swap(
@@ -269,6 +279,7 @@ class Fleet:
         slot.forget_failure()
         ticket = self._clients.begin_swap(client)
         try:
+            slot.for_client = client
             async with asyncio.timeout(wait):
                 worker = await slot.ensure_ready()
         except TimeoutError:
@@ -278,6 +289,7 @@ class Fleet:
                 client=client,
             ) from None
         finally:
+            slot.for_client = slot.key.client
             counts = self._clients.is_current(client, ticket)
             self._clients.end_swap(client, ticket)
         if not counts:
@@ -332,6 +344,7 @@ class Fleet:
     def _end_lease(self, client: str) -> None:
         self._clients.remove(client)
         self._slots.persist(self._store.delete_lease, client)
+        self._slots.admission.poke()
 
     def _on_lease_expired(self, client: str) -> None:
         logger.info("a client's lease ended unused", extra={"client": client})

@@ -71,7 +71,9 @@ class Slot:
         self.failure: Failure | None = None
         self.size = 0  # bytes of the model's files
         self.digest = ""  # of the model's files
-        self.for_client = ""  # whose swap wishes for it; that client's old model may go for it
+        self.for_client = (
+            key.client
+        )  # whose swap wishes for it; that client's old model may go for it
         self.queued = 0  # wishes that wait for room
         self.waiting = 0
         self.restarts = 0
@@ -191,6 +193,8 @@ class Slot:
             elif worker.state in {State.STUCK, State.LEAKED}:
                 self.stuck.append(worker)
                 self.current = None
+                if worker.failure is not None:
+                    self._on_crash(worker)
             elif worker.state is State.GONE:
                 self.current = None
         self._owner.slot_changed(self)

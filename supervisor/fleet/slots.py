@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelsup.worker.contract import LaunchSpec
 
@@ -28,7 +28,7 @@ from .worker import Worker
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from ..domain import CatalogueEntry
     from ..policy.admission import Snapshot
@@ -65,6 +65,7 @@ class Slots:
         rng: random.Random,
         clients: Clients,
         ledger: Ledger,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._services = services
         self._sources = sources
@@ -78,6 +79,8 @@ class Slots:
         self._workers: dict[str, Worker] = {}
         self._routes: dict[tuple[str, str | None], Worker] = {}  # shared, ready
         self._latest: dict[str, str] = {}  # model → version that stands for it
+        self._measured: set[str] = set()  # workers whose footprint was taken
+        self._spawn = spawn
         self.stopping = False
 
     def route(self, model: str, version: str | None) -> Worker | None:
@@ -183,9 +186,10 @@ class Slots:
         on_gpu = slot.entry.options.device != "cpu" and bool(self._services.devices.all())
         return FootprintKey(slot.digest, slot.entry.runtime, "gpu" if on_gpu else "cpu")
 
-    def _learn(self, slot: Slot, worker: Worker) -> None:
+    async def _learn(self, slot: Slot, worker: Worker) -> None:
         """Keep a ready worker's footprint, and charge it for what it really takes."""
-        if not worker.memory:
+        await worker.measure_gpu()
+        if not worker.memory or worker.state is not State.READY:
             return
         footprint = Footprint(
             stages=worker.memory,
@@ -261,7 +265,9 @@ class Slots:
             self.persist(self._store.add_worker, worker.uid, slot.key.model, worker.handle.pid)
         if worker is not None and ready:
             self.persist(self._store.add_wanted, slot.key)
-            self._learn(slot, worker)
+            if worker.uid not in self._measured:
+                self._measured.add(worker.uid)
+                self._spawn(self._learn(slot, worker))
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
         if slot.empty:
@@ -285,6 +291,7 @@ class Slots:
         for uid, worker in list(self._workers.items()):
             if worker.state in {State.GONE, State.FAILED}:
                 del self._workers[uid]
+                self._measured.discard(uid)
                 self.persist(self._store.remove_worker, uid)
 
     def persist(self, write: Callable[..., None], *values: object) -> None:

@@ -14,12 +14,12 @@ from ..policy.causes import explain_exit
 from ..states import COMING_UP, State, check_move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
 
     from ..domain import Outcome, SlotKey
-    from .ports import Clock, Devices, Handle, Launcher, Logs, Upstream
+    from .ports import Clock, Devices, Handle, Hold, Launcher, Logs, Reclaimed, Upstream
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +89,7 @@ class Worker:
         spec: LaunchSpec,
         services: Services,
         on_change: Callable[[Worker], None],
+        on_idle: Callable[[], None],
         restarts: int = 0,
     ) -> None:
         self.key = key
@@ -100,12 +101,19 @@ class Worker:
         self.restarts = restarts
         self.signatures: tuple[Signature, ...] = ()
         self.seconds: dict[str, float] = {}
+        self.charges: Mapping[str, int] = {}  # bytes by resource, while it holds memory
+        self.estimated = False  # nobody has measured its model yet
+        self.memory: dict[str, int] = {}  # private bytes by stage of the load
+        self.framework = ""
+        self.gpu_bytes: int | None = None  # as the driver told when it was ready
         self.failure: Failure | None = None
         self.handle: Handle | None = None
         self.traffic = _Traffic()
         self.traffic.idle.set()
         self._services = services
         self._on_change = on_change
+        self._on_idle = on_idle
+        self._hold: Hold | None = None  # of its GPU, once it is ready
         self._created = services.clock.monotonic()
         self.traffic.last_end = self.traffic.last_answer = self._created
         self._told: Failure | None = None
@@ -145,6 +153,7 @@ class Worker:
             self._nudge.set()
         if traffic.in_flight == 0:
             traffic.idle.set()
+            self._on_idle()
 
     @property
     def told_to_stop(self) -> bool:
@@ -158,6 +167,8 @@ class Worker:
         else:
             self._stop.drain = min(self._stop.drain, drain)
             self._stop.force = self._stop.force or force
+        if self.state is State.READY:
+            self._move(State.DRAINING)  # at once, so that no request is sent to it any more
         self._interrupt()
 
     def condemn(self, failure: Failure) -> None:
@@ -223,6 +234,8 @@ class Worker:
         if self.state not in COMING_UP:
             return
         self.seconds.update(message.seconds)
+        self.memory = message.memory
+        self.framework = message.framework
         match message.stage:
             case "warming":
                 self._move(State.WARMING)
@@ -324,7 +337,14 @@ class Worker:
         log = self._services.logs.last_lines(self.uid, LOG_LINES_OF_A_FAILURE)
         if self._stop is not None:
             self._receipt = Receipt(self.key.model, self.uid, "crashed")
-        self._fail(explain_exit(end, doing, self._told, log))
+        failure = explain_exit(end, doing, self._told, log)
+        back = await self._reclaimed(self._hold)
+        if self._hold is not None and back is not None and back.verdict == "held":
+            self.failure = replace(failure, at=self._services.clock.wall())
+            self._ended.set()
+            await self._be_leaked(self._hold, back.reason)
+        else:
+            self._fail(failure)
 
     def _fail(self, failure: Failure) -> None:
         self.failure = replace(failure, at=self._services.clock.wall())
@@ -337,10 +357,10 @@ class Worker:
         clock = self._services.clock.monotonic
         times = _Times(clock())
         before, running = self.traffic.completed, self.traffic.in_flight
-        if self.state is State.READY and stop.drain > 0:
-            self._move(State.DRAINING)
+        if self.state is State.DRAINING:
             await self._drain(exited, stop, times.started)
         freed = self._memory_now()
+        hold = await self._holds_now()
         times.drained = clock()
         crashed = exited.done()
         aborted = self.traffic.in_flight
@@ -357,7 +377,7 @@ class Worker:
                 return
         times.exited = clock()
         self.handle.dispose()
-        gpu = await self._services.devices.memory_back(self.spec.device)
+        gpu = await self._reclaimed(hold)
         times.back = clock()
         completed = self.traffic.completed - before
         outcome: Outcome = "drained"
@@ -374,15 +394,18 @@ class Worker:
             in_flight_completed=completed,
             in_flight_aborted=aborted,
             freed_host=freed,
-            freed_gpu=gpu or {},
-            verified=gpu is not None,
+            freed_gpu={self.spec.device: gpu.freed} if gpu and self.spec.device else {},
+            verified=gpu is None or gpu.verdict == "back",
             drain=times.drained - times.started,
             exit=times.exited - times.drained,
             memory_back=times.back - times.exited,
             total=times.back - times.started,
         )
         self._ended.set()
-        self._move(State.GONE if gpu is not None else State.LEAKED)
+        if hold is not None and gpu is not None and gpu.verdict == "held":
+            await self._be_leaked(hold, gpu.reason)
+        else:
+            self._move(State.GONE)
 
     async def _drain(self, exited: asyncio.Future[Exit], stop: _Stop, started: float) -> None:
         idle = asyncio.ensure_future(self.traffic.idle.wait())
@@ -396,6 +419,32 @@ class Worker:
             await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             nudged.cancel()
         idle.cancel()
+
+    async def measure_gpu(self) -> None:
+        """Take note of what it holds of its GPU, for the day when it ends without a warning."""
+        self._hold = await self._holds_now()
+        self.gpu_bytes = self._hold.bytes if self._hold else None
+
+    async def _holds_now(self) -> Hold | None:
+        if self.spec.device is None or self.handle is None:
+            return None
+        return await self._services.devices.hold(self.spec.device, self.handle.pid)
+
+    async def _reclaimed(self, hold: Hold | None) -> Reclaimed | None:
+        """Wait until the GPU memory is back; None on the CPU, whose memory is back at the exit."""
+        if hold is None or self.spec.device is None:
+            return None
+        expected = self.charges.get(self.spec.device) if self.gpu_bytes is None else self.gpu_bytes
+        return await self._services.devices.reclaimed(hold, expected)
+
+    async def _be_leaked(self, hold: Hold, reason: str) -> None:
+        """Stay charged, and watch, until the driver gives the memory back."""
+        facts = {"worker": self.uid, "gpu": self.spec.device, "reason": reason}
+        logger.error("a worker has ended, but its GPU memory is not back", extra=facts)
+        self._move(State.LEAKED)
+        while (found := await self._reclaimed(hold)) is not None and found.verdict == "held":
+            pass  # each look takes its time
+        self._move(State.GONE)
 
     def _memory_now(self) -> int:
         assert self.handle is not None
