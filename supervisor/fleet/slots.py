@@ -188,19 +188,25 @@ class Slots:
 
     def slot_changed(self, slot: Slot) -> None:
         """Keep routes, the wanted set and the list of workers true to the slot."""
+        self._forget_ended_workers()
+        if self._slots.get(slot.key) is not slot:  # another one has taken its place
+            return
         worker = slot.current
-        ready = worker is not None and worker.state is State.READY
         if not slot.key.client:
             self._route(slot)
         if worker is not None and worker.state is State.LOADING and worker.handle is not None:
             self.persist(self._store.add_worker, worker.uid, slot.key.model, worker.handle.pid)
-        if ready:
+        if worker is not None and worker.state is State.READY:
             self.persist(self._store.add_wanted, slot.key)
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
-        if slot.empty:
-            self._slots.pop(slot.key, None)
-        self._forget_ended_workers()
+        if slot.empty or self._is_over(slot):
+            del self._slots[slot.key]
+
+    def _is_over(self, slot: Slot) -> bool:
+        """Whether it is the failed try of a client that holds something else, or nothing."""
+        private = bool(slot.key.client)
+        return private and slot.state == "failed" and not self.is_leased(slot)
 
     def _route(self, slot: Slot) -> None:
         model, version = slot.key.model, slot.key.version
