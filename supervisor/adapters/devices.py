@@ -49,7 +49,7 @@ class Gpus:
         there = ", ".join([CPU, *usable])
         if wanted in map(_name, self.nvml.devices()):
             return f"{wanted} is lost: reset it, or restart the machine; there are: {there}"
-        why = f" ({self.nvml.reason})" if self.nvml.reason else ""
+        why = f": {self.nvml.reason}" if self.nvml.reason else ""
         return f"there is no device {wanted!r} on this machine{why}; there are: {there}"
 
     async def hold(self, uuid: str, pid: int) -> Hold:

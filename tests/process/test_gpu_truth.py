@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from modelsup.client import LoadFailed
+from modelsup.client import InvalidRequest, LoadFailed, ModelsupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,9 +63,9 @@ def test_a_worker_takes_memory_of_its_gpu_up_to_its_cap(
     assert f"{mine} {GIB}" in fake_gpus.path.read_text()
     supervisor.command("m", f"gpu:{GIB}")
     assert f"{mine} {2 * GIB}" in fake_gpus.path.read_text()
-    with pytest.raises(Exception, match="out of GPU memory: .* over the cap"):
+    with pytest.raises(ModelsupError, match=r"out of GPU memory: .* over the cap"):
         supervisor.command("m", "gpu:1")
-    assert supervisor.client.workers() == [worker]
+    assert [w.pid for w in supervisor.client.workers()] == [worker.pid]
 
 
 def test_the_cap_as_a_fraction_is_of_the_whole_gpu(
@@ -95,7 +95,7 @@ def test_no_nvml(
     library.write_bytes(b"not a library")
     supervisor = start_on_gpus(library=library)
     serves(supervisor, "m", echo_model(), None)
-    with pytest.raises(LoadFailed, match=r"no device 'gpu:0'.*libnvidia-ml.so.1.*there are: cpu"):
+    with pytest.raises(InvalidRequest, match=r"no device 'gpu:0'.*libnvidia-ml.so.1.*are: cpu"):
         supervisor.client.load("n", echo_model("n"), device="gpu:0")
 
 
@@ -129,7 +129,7 @@ def test_nvml_tells_less(
     lines: list[str],
     macros: tuple[str, ...],
 ) -> None:
-    """It does so once the supervisor runs: what it says from the start is in the adapter's tests."""
+    """It begins to once the supervisor runs; the adapter's tests have it from the start."""
     supervisor = start_on_gpus(library=nvml_library(*macros))
     fake_gpus.add(*lines)
     serves(supervisor, "m", echo_model(), "GPU-a")
