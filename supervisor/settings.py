@@ -36,7 +36,9 @@ class Field:
     """What is known of one setting beside its value."""
 
     name: str
-    type: str  # "text", "integer", "number", "boolean", "duration", "size", "path", "list", "choice"
+    type: (
+        str  # "text", "integer", "number", "boolean", "duration", "size", "path", "list", "choice"
+    )
     help: str
     units: str  # of the parsed value: "seconds", "bytes" or ""
     choices: tuple[str, ...]

@@ -6,21 +6,23 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from modelsup.client import Client
+from modelsup.worker.runtimes.echo_gpu import rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -32,11 +34,18 @@ CLI = [sys.executable, "-m", "modelsup.cli"]
 class Supervisor:
     """A supervisor that runs in a process of its own, with a home folder that marks its tree."""
 
-    def __init__(self, home: Path, *flags: str, port: int = 0, files: int | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *flags: str,
+        port: int = 0,
+        files: int | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.home = home
         self.state_dir = home / "state"
         self.log_file = home / "supervisor.log"
-        self.environment = clean_environment(home)
+        self.environment = clean_environment(home) | (environment or {})
         ready, ready_write = os.pipe()
         arguments = ["start", "--port", str(port), "--state-dir", str(self.state_dir)]
         prefix = ["prlimit", f"--nofile={files}:{files}"] if files else []
@@ -237,3 +246,67 @@ def fifo(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return make
+
+
+GIB = 2**30
+
+
+class FakeGpus:
+    """GPUs that stand in a file; `environment` shows them to a process that is yet to start.
+
+    fake_nvml/nvml.c says what the lines of the file mean.
+    """
+
+    def __init__(self, path: Path, library: Path) -> None:
+        self.path = path
+        self.environment = {
+            "LD_LIBRARY_PATH": str(library.parent),
+            "MODELSUP_FAKE_NVML": str(path),
+        }
+        path.touch()
+
+    def set(self, *lines: str) -> None:
+        """Put these lines in place of all that is there."""
+        rewrite(self.path, lambda _: list(lines))
+
+    def add(self, *lines: str) -> None:
+        """Add lines."""
+        rewrite(self.path, lambda old: [*old, *lines])
+
+    def remove(self, start: str) -> None:
+        """Remove the lines that start like this."""
+        rewrite(self.path, lambda old: [line for line in old if not line.startswith(start)])
+
+    def mark(self, start: str, flag: str) -> None:
+        """Add a flag, such as "leak", to the lines that start like this."""
+        rewrite(
+            self.path,
+            lambda old: [f"{line} {flag}" if line.startswith(start) else line for line in old],
+        )
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compile the fake libnvidia-ml.so.1, without what the given macros leave out."""
+    compiler = shutil.which("gcc") or pytest.skip("no gcc here to compile the fake NVML with")
+    source = Path(__file__).parent / "fake_nvml" / "nvml.c"
+    built: dict[tuple[str, ...], Path] = {}
+
+    def build(*macros: str) -> Path:
+        if macros not in built:
+            library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+            flags = ["-shared", "-fPIC", f"-Wl,-soname,{library.name}", *(f"-D{m}" for m in macros)]
+            command = [compiler, *flags, "-o", str(library), str(source)]
+            subprocess.run(command, check=True, timeout=60)
+            built[macros] = library
+        return built[macros]
+
+    return build
+
+
+@pytest.fixture
+def fake_gpus(tmp_path: Path, nvml_library: Callable[..., Path]) -> FakeGpus:
+    """One GPU of 8 GiB, "GPU-a", of which the driver keeps 256 MiB for itself."""
+    gpus = FakeGpus(tmp_path / "gpus", nvml_library())
+    gpus.set(f"device GPU-a {8 * GIB} {GIB // 4}")
+    return gpus

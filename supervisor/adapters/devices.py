@@ -1,64 +1,74 @@
-"""The GPUs of this machine, read through NVML; a machine without one is a first-class citizen."""
+"""The GPUs as the fleet needs them: which one a worker gets, and whether its memory came back."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
-
-import pynvml
+from typing import TYPE_CHECKING, Final
 
 from ..domain import Device
 from ..errors import BadDevice
+from .nvml import Nvml
+from .reclaim import Hold, Reclaim, hold_of, read, reclaim
+
+if TYPE_CHECKING:
+    from .nvml import GpuInfo
 
 logger = logging.getLogger(__name__)
 
 CPU: Final = "cpu"
+MEMORY_BACK_TIMEOUT: Final = 5.0  # seconds
 
 
 class Gpus:
     """GPUs in NVML's order; empty where there is no driver."""
 
-    def __init__(self) -> None:
-        self._devices = read_devices()
+    def __init__(
+        self, nvml: Nvml | None = None, memory_back_timeout: float = MEMORY_BACK_TIMEOUT
+    ) -> None:
+        self.nvml = nvml or Nvml()
+        self._timeout = memory_back_timeout  # seconds
 
     def choose(self, wanted: str | None) -> Device | None:
-        """Return the GPU for "gpu:N", the first one for no wish, None for the CPU.
+        """Return the GPU for "gpu:N", the first one that works for no wish, None for the CPU.
 
-        Raises BadDevice for a GPU that is not there.
+        Raises BadDevice for a GPU that is not there, or is lost.
         """
-        if wanted == CPU or (wanted is None and not self._devices):
+        if wanted == CPU:
             return None
-        names = [f"gpu:{index}" for index in range(len(self._devices))]
+        found = self.nvml.devices()
+        usable = {_name(gpu): gpu for gpu in found if not self.nvml.is_lost(gpu.uuid)}
         if wanted is None:
-            return self._devices[0]
-        if wanted not in names:
-            there = ", ".join([CPU, *names])
-            raise BadDevice(f"there is no device {wanted!r} on this machine; there are: {there}")
-        return self._devices[names.index(wanted)]
+            if found and not usable:
+                logger.warning("every GPU is lost: a model goes to the CPU instead")
+            return next((Device(gpu.uuid, gpu.total) for gpu in usable.values()), None)
+        if wanted not in usable:
+            raise BadDevice(self._refusal(wanted, list(usable)))
+        return Device(usable[wanted].uuid, usable[wanted].total)
 
-    async def memory_back(self, uuid: str | None) -> dict[str, int] | None:
-        """Return what came back on the worker's GPU: nothing to wait for on the CPU."""
-        return {} if uuid is None else {uuid: 0}
+    def _refusal(self, wanted: str, usable: list[str]) -> str:
+        there = ", ".join([CPU, *usable])
+        if wanted in map(_name, self.nvml.devices()):
+            return f"{wanted} is lost: reset it, or restart the machine; there are: {there}"
+        why = f": {self.nvml.reason}" if self.nvml.reason else ""
+        return f"there is no device {wanted!r} on this machine{why}; there are: {there}"
+
+    def all(self) -> list[Device]:
+        """Return the GPUs that work."""
+        working = [gpu for gpu in self.nvml.devices() if not self.nvml.is_lost(gpu.uuid)]
+        return [Device(gpu.uuid, gpu.total) for gpu in working]
+
+    async def hold(self, uuid: str, pid: int) -> Hold:
+        """Return what a live worker holds of a GPU now, to compare with after its end."""
+        return hold_of(uuid, pid, await read(self.nvml, uuid))
+
+    async def reclaimed(self, hold: Hold, expected: int | None = None) -> Reclaim:
+        """Wait until an ended worker's memory is back, at most the timeout of memory.
+
+        `expected` is how many bytes it is thought to hold, for where NVML does not tell. May be
+        asked again later about memory that was not back.
+        """
+        return await reclaim(self.nvml, hold, expected, self._timeout)
 
 
-def read_devices() -> list[Device]:
-    """Return the GPUs that NVML sees; on any trouble none, and a line in the log that says why."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        logger.info("no GPU: %s", error)
-        return []
-    try:
-        return [_read(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        logger.warning("the GPUs cannot be read, so none is used: %s", error)
-        return []
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _read(index: int) -> Device:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid: str | bytes = pynvml.nvmlDeviceGetUUID(handle)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return Device(uuid if isinstance(uuid, str) else uuid.decode(), int(memory.total))
+def _name(gpu: GpuInfo) -> str:
+    return f"gpu:{gpu.index}"

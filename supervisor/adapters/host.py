@@ -166,7 +166,11 @@ def _children_lookup() -> Callable[[int], list[int]]:
     if _CHILDREN_LISTED:
         return _listed_children
     by_parent: dict[int, list[int]] = {}
-    for entry in os.scandir(PROC):
+    try:
+        entries = list(os.scandir(PROC))
+    except OSError:  # too many open files: seen at the next look
+        entries = []
+    for entry in entries:
         if entry.name.isdecimal() and (stat := _stat(int(entry.name))):
             by_parent.setdefault(stat.parent, []).append(int(entry.name))
     return lambda pid: by_parent.get(pid, [])[:]
@@ -231,7 +235,7 @@ def _kill(pid: int) -> Orphan:
 def _collect_by(deadline: float, pid: int) -> bool:
     try:
         descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except OSError:  # gone, or too many open files
         return False
     try:
         rest = max(deadline - time.monotonic(), 0)

@@ -132,9 +132,16 @@ class Store:
         """Return the catalogue, by name."""
         rows = self._read("models", "SELECT name, source, runtime, options FROM models ORDER BY 1")
         return [
-            CatalogueEntry(name, source, runtime, Options(**json.loads(options)))
+            CatalogueEntry(name, source, runtime, self._options(name, options))
             for name, source, runtime, options in rows
         ]
+
+    def _options(self, name: str, text: str) -> Options:
+        try:
+            return Options(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            why = f"its options are not of this release ({error}); remove that row, or the file"
+            raise StoreError(self._path, f"read model {name}", why) from error
 
     def add_wanted(self, key: SlotKey) -> None:
         """Note that this is to be loaded again after a restart."""

@@ -257,23 +257,32 @@ class Slots:
 
     def slot_changed(self, slot: Slot) -> None:
         """Keep routes, the wanted set and the list of workers true to the slot."""
+        self._forget_ended_workers()
+        self._take_note(slot)
+        self.admission.poke()
+
+    def _take_note(self, slot: Slot) -> None:
+        if self._slots.get(slot.key) is not slot:  # another one has taken its place
+            return
         worker = slot.current
-        ready = worker is not None and worker.state is State.READY
         if not slot.key.client:
             self._route(slot)
         if worker is not None and worker.state is State.LOADING and worker.handle is not None:
             self.persist(self._store.add_worker, worker.uid, slot.key.model, worker.handle.pid)
-        if worker is not None and ready:
+        if worker is not None and worker.state is State.READY:
             self.persist(self._store.add_wanted, slot.key)
             if worker.uid not in self._measured:
                 self._measured.add(worker.uid)
                 self._spawn(self._learn(slot, worker))
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
-        if slot.empty:
-            self._slots.pop(slot.key, None)
-        self._forget_ended_workers()
-        self.admission.poke()
+        if slot.empty or self._is_over(slot):
+            del self._slots[slot.key]
+
+    def _is_over(self, slot: Slot) -> bool:
+        """Whether it is the failed try of a client that holds something else, or nothing."""
+        private = bool(slot.key.client)
+        return private and slot.state == "failed" and not self.is_leased(slot)
 
     def _route(self, slot: Slot) -> None:
         model, version = slot.key.model, slot.key.version

@@ -189,6 +189,30 @@ def test_exit_6_load_failed(shared_supervisor: Supervisor, echo_model: Callable[
     assert "layer 7 is unknown" in refused(shared_supervisor, 6, "predict", "broken", "[[1]]")
 
 
+def test_a_failed_swap_keeps_the_clients_model(
+    shared_supervisor: Supervisor, model: str, echo_model: Callable[..., str]
+) -> None:
+    shared_supervisor.client.swap("anna", model)
+    source = echo_model("broken", on_load=["fail:layer 7 is unknown"])
+
+    assert "layer 7" in refused(shared_supervisor, 6, "swap", "anna", "broken", source)
+    assert "nope" in refused(shared_supervisor, 4, "swap", "anna", "nope")
+
+    assert shared_supervisor.client.client("anna").model == model
+    answer = data(shared_supervisor.run("predict", "--client", "anna", "[[1, 2]]"))
+    assert answer == {"predictions": [[1.0, 2.0]]}
+
+
+def test_a_crash_is_told_and_the_next_prediction_works(
+    shared_supervisor: Supervisor, model: str
+) -> None:
+    crash = json.dumps({"signature_name": "command", "inputs": {"command": ["crash"]}})
+    assert "ask again" in refused(shared_supervisor, 1, "predict", model, crash)
+    assert data(shared_supervisor.run("predict", model, "[[1, 2]]"))
+    (worker,) = data(shared_supervisor.run("ps", "--json"))
+    assert worker["restarts"] == 1
+
+
 def test_exit_7_timed_out_and_the_load_goes_on(
     shared_supervisor: Supervisor, echo_model: Callable[..., str], fifo: Callable[[str], Path]
 ) -> None:

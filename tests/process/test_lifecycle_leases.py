@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from modelsup.client import UnknownClient
+from modelsup.client import LoadFailed, UnknownClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 BODY = {"instances": [[1.0]]}
 ANSWER = {"predictions": [[1.0]]}
@@ -64,6 +65,21 @@ def test_private_worker_is_of_one_client(shared_supervisor: Any) -> None:
 
     assert client.release("anna").receipt.worker == private
     assert [worker.id for worker in client.workers()] == [shared]
+
+
+def test_private_worker_that_fails_leaves_the_shared_model_alone(
+    shared_supervisor: Any, echo_model: Callable[..., str], tmp_path: Path
+) -> None:
+    """One client's failed try must not make the model look failed to all others."""
+    client, flag = shared_supervisor.client, tmp_path / "gate"
+    client.add_model("m", echo_model(on_load=[f"gate:{flag}"]))  # no such file yet: it fails
+    with pytest.raises(LoadFailed, match="No such file"):
+        client.swap("anna", "m", private=True)
+    assert client.model("m").state == "unloaded"
+    flag.touch()
+    assert client.predict_json("m", BODY) == ANSWER
+    assert client.swap("anna", "m", private=True).receipt is None
+    assert len(client.workers()) == 2
 
 
 def test_lease_that_is_not_used_ends_and_unloads(shared_supervisor: Any) -> None:

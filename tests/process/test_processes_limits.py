@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,6 +61,20 @@ def test_run_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     said = start_in_vain(tmp_path)
     assert f"{tmp_path}/run" in said
+
+
+def test_state_that_cannot_be_understood(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str]
+) -> None:
+    """An option that this release does not know: a sentence, and the state stays as it is."""
+    first = start_supervisor()
+    first.client.add_model("m", echo_model())
+    first.stop()
+    with closing(sqlite3.connect(first.state_dir / "state.db")) as database, database:
+        database.execute("""UPDATE models SET options = '{"colour": "red"}'""")
+    said = start_in_vain(first.state_dir)
+    assert "cannot read model m" in said
+    assert "colour" in said
 
 
 def test_damaged_state_is_put_aside(start_supervisor: Callable[..., Any]) -> None:

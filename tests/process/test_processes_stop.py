@@ -130,6 +130,18 @@ def test_second_signal_hurries_the_drain(
     assert running.exception() is not None
 
 
+def test_stop_does_not_wait_for_a_launch(
+    start_supervisor: Callable[..., Any], background: Callable[..., Any]
+) -> None:
+    """The forkserver is about to import its framework, which takes many seconds."""
+    supervisor = start_supervisor()
+    load = background(supervisor.client.load, "m", runtime="echo")
+    supervisor.until(lambda: supervisor.client.status().forkservers)
+    assert supervisor.stop() == 0
+    assert load.exception() is not None
+    assert "worker ready" not in supervisor.log()
+
+
 def test_stop_lets_running_requests_end(
     start_supervisor: Callable[..., Any],
     background: Callable[..., Any],

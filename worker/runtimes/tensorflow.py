@@ -46,6 +46,12 @@ class TensorFlowRuntime:
 
     name = "tensorflow"
 
+    @property
+    def framework(self) -> str:
+        """Name and version of what is installed."""
+        found = importlib.import_module("tensorflow")
+        return f"tensorflow {found.__version__}"
+
     def preload(self) -> None:
         """Import TensorFlow and Keras: 2 to 7 s, 600 MB. Opens no device, leaves no thread.
 

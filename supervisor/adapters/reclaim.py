@@ -1,0 +1,141 @@
+"""Whether a dead worker's GPU memory is back, told from two readings of its GPU.
+
+Exit alone proves nothing: memory stays where a thread of the process is stuck in the driver, or
+a child still has the device open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from .nvml import GpuState
+
+if TYPE_CHECKING:
+    from .nvml import Nvml
+
+MEBIBYTE: Final = 2**20
+FIRST_PAUSE: Final = 0.01  # seconds between two readings, doubled up to the longest
+LONGEST_PAUSE: Final = 0.2
+
+Verdict = Literal["back", "held", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """What became of a dead worker's GPU memory.
+
+    "back": it is free again. "held": it is not. "unknown": nothing tells, and `reason` says why.
+    """
+
+    verdict: Verdict
+    freed: int = 0  # bytes; 0 unless "back"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a worker holds of a GPU, kept to compare with after its end."""
+
+    uuid: str
+    pid: int
+    before: GpuState
+    foreign_pids: bool  # NVML names processes that are not in our pid namespace
+
+    @property
+    def bytes(self) -> int | None:
+        """The bytes that it holds; None where NVML does not tell them by process."""
+        if self.before.processes is None:
+            return None
+        for process in self.before.processes:
+            if process.pid == self.pid:
+                return process.memory
+        return None if self.foreign_pids else 0
+
+
+def hold_of(uuid: str, pid: int, before: GpuState) -> Hold:
+    """Return what process `pid` holds, from a reading that was made while it lived."""
+    foreign = any(not Path(f"/proc/{p.pid}").exists() for p in before.processes or ())
+    return Hold(uuid, pid, before, foreign)
+
+
+async def read(nvml: Nvml, uuid: str) -> GpuState:
+    """Return the state of one GPU, with nothing but a reason where there is none."""
+    states = await nvml.sample()
+    return states.get(uuid) or GpuState(0, reason=f"there is no GPU {uuid}")
+
+
+async def reclaim(nvml: Nvml, hold: Hold, expected: int | None, within: float) -> Reclaim:
+    """Read until the memory of an ended process is back, for `within` seconds.
+
+    Ends later by one deadline of NVML's at most. `expected` is judge's.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    pause = FIRST_PAUSE
+    while True:
+        now = await read(nvml, hold.uuid)
+        found = judge(hold, now, expected)
+        if found.verdict == "back" or now.lost or loop.time() >= deadline:
+            return found
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def judge(hold: Hold, now: GpuState, expected: int | None = None) -> Reclaim:
+    """Compare the GPU with what it was before the process ended:
+
+    the process is still listed                    → held
+    it held nothing                                → back
+    the bytes of every process are known, then and
+    now, and the rest of the GPU's use has grown   → held, else back
+    the GPU's use fell by what the process held    → back
+    it did not, and no process has left the list   → held
+    anything else                                  → unknown
+
+    `expected` is how many bytes the process is thought to hold, for where NVML does not tell;
+    without it any fall counts.
+    """
+    before, own = hold.before, hold.bytes
+    if now.used is None:
+        return Reclaim("unknown", reason=now.reason or "its use is not known")
+    if any(process.pid == hold.pid for process in now.processes or ()):
+        return Reclaim("held", reason=f"process {hold.pid} has ended but is still listed")
+    if own == 0:
+        return Reclaim("back")
+    if before.used is None:
+        return Reclaim("unknown", reason=before.reason or "its use was not known before")
+    rest_before, rest_now = _rest(before), _rest(now)
+    if own is not None and rest_before is not None and rest_now is not None:
+        growth = rest_now - rest_before
+        if growth <= _slack(own):
+            return Reclaim("back", own)
+        return Reclaim("held", reason=f"{growth} bytes are in use that no process accounts for")
+    fall = before.used - now.used
+    size = expected if own is None else own
+    if fall > 0 and (size is None or fall >= size - _slack(size)):
+        return Reclaim("back", fall if size is None else min(fall, size))
+    if size and _nobody_left(before, now):
+        return Reclaim("held", reason="no process has left the GPU, and its use did not fall")
+    return Reclaim("unknown", reason="its use did not fall; others may have grown meanwhile")
+
+
+def _slack(size: int) -> int:
+    """Return by how many bytes the use may be off: drivers round, and keep some for a while."""
+    return min(max(size // 10, 32 * MEBIBYTE), size // 2)
+
+
+def _rest(state: GpuState) -> int | None:
+    """Return the used bytes that no listed process accounts for; None if not all are known."""
+    if state.used is None or state.processes is None:
+        return None
+    known = [p.memory for p in state.processes if p.memory is not None]
+    return state.used - sum(known) if len(known) == len(state.processes) else None
+
+
+def _nobody_left(before: GpuState, now: GpuState) -> bool:
+    if not before.processes or now.processes is None:
+        return False
+    return {p.pid for p in before.processes} <= {p.pid for p in now.processes}
