@@ -52,10 +52,13 @@ class Services:
 
 @dataclass(slots=True)
 class _Stop:
-    """A wish to stop: how long to drain, and whether it was forced."""
+    """A wish to stop: how long to drain, whether it was forced, and what there was at the time."""
 
     drain: float
     force: bool
+    started: float  # monotonic
+    completed: int  # requests, before
+    running: int  # requests, in flight
 
 
 @dataclass(slots=True)
@@ -163,7 +166,8 @@ class Worker:
     def request_stop(self, drain: float, *, force: bool = False) -> None:
         """Wish for the end, after at most `drain` seconds of draining; a shorter wish wins."""
         if self._stop is None:
-            self._stop = _Stop(drain, force)
+            now, traffic = self._services.clock.monotonic(), self.traffic
+            self._stop = _Stop(drain, force, now, traffic.completed, traffic.in_flight)
         else:
             self._stop.drain = min(self._stop.drain, drain)
             self._stop.force = self._stop.force or force
@@ -355,8 +359,7 @@ class Worker:
         """Drain, SIGTERM, SIGKILL, each for its time; then STUCK. Ends within the sum of them."""
         assert self.handle is not None
         clock = self._services.clock.monotonic
-        times = _Times(clock())
-        before, running = self.traffic.completed, self.traffic.in_flight
+        times = _Times(stop.started)
         if self.state is State.DRAINING:
             await self._drain(exited, stop, times.started)
         freed = self._memory_now()
@@ -379,12 +382,12 @@ class Worker:
         self.handle.dispose()
         gpu = await self._reclaimed(hold)
         times.back = clock()
-        completed = self.traffic.completed - before
+        completed = self.traffic.completed - stop.completed
         outcome: Outcome = "drained"
         # Its connections end before its process does: a crash may look like the end of a drain.
         if crashed or not (killed or _is_orderly(exited.result())):
             outcome = "crashed"
-            aborted = running - completed
+            aborted = stop.running - completed
         elif killed or aborted or stop.force:
             outcome = "forced"
         self._receipt = Receipt(

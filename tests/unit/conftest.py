@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from modelsup.supervisor.domain import CatalogueEntry, Exit, Memory, Options, SlotKey
+from modelsup.supervisor.fleet.ledger import Charge
 from modelsup.supervisor.fleet.slot import Slot
 from modelsup.supervisor.fleet.worker import Services, Timeouts, Worker
+from modelsup.supervisor.policy.admission import HOST, Candidate
 from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+GPU_BYTES = 5_000_000
 SIGNATURE = Signature("serving_default", (), (), batchable=False)
+
+
+CHARGE = Charge(Candidate(None, {HOST: 1}), None, None, estimated=False)
 
 
 class FakeUpstream:
@@ -71,12 +78,28 @@ class FakeHandle:
         self.calls.append("dispose")
 
 
+@dataclass
+class Held:
+    """What a worker holds of a GPU."""
+
+    bytes: int
+
+
+@dataclass
+class Outcome:
+    """What became of that."""
+
+    verdict: str
+    freed: int
+    reason: str = "the test says so"
+
+
 class Machine:
     """All that workers need of the outside."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.memory: dict[str, int] | None = {}
+        self.verdicts: list[str] = []  # on each look for GPU memory: "back", "held", "unknown"
         self.refusal: Exception | None = None  # what the next spawn raises
         self.gate: asyncio.Event | None = None  # what spawns wait for
         self.handles: asyncio.Queue[FakeHandle] = asyncio.Queue()
@@ -105,11 +128,18 @@ class Machine:
     def last_lines(self, worker: str, count: int) -> tuple[str, ...]:
         return (f"last words of {worker}",)
 
+    def all(self) -> list[Any]:
+        return []
+
     def choose(self, wanted: str | None) -> None:
         return None
 
-    async def memory_back(self, uuid: str | None) -> dict[str, int] | None:
-        return self.memory
+    async def hold(self, uuid: str, pid: int) -> Held:
+        return Held(GPU_BYTES)
+
+    async def reclaimed(self, hold: Held, expected: int | None = None) -> Outcome:
+        verdict = self.verdicts.pop(0)
+        return Outcome(verdict, hold.bytes if verdict == "back" else 0)
 
     # launcher
 
@@ -138,10 +168,23 @@ class Workshop:
         entry = CatalogueEntry("m", None, "echo", Options(**options))
         self.slot = Slot(SlotKey("m", "1"), entry, None, self, machine, lambda: self.jitter)
 
-    def make_worker(self, slot: Slot) -> Worker:
+    async def admit(self, slot: Slot) -> None:
+        slot.start(CHARGE)
+
+    def withdraw(self, slot: Slot, error: Exception) -> None:
+        pass
+
+    def make_worker(self, slot: Slot, charge: Charge) -> Worker:
         uid = f"w{self.machine.spawned + 1}"
         spec = LaunchSpec(uid, "m", "1", "echo", None, "secret", f"/tmp/{uid}")
-        return Worker(slot.key, spec, self.machine.services, slot.on_worker_change, slot.restarts)
+        return Worker(
+            slot.key,
+            spec,
+            self.machine.services,
+            slot.on_worker_change,
+            on_idle=lambda: None,
+            restarts=slot.restarts,
+        )
 
     def fingerprint(self, slot: Slot) -> object:
         return self.files

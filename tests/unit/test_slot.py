@@ -231,7 +231,7 @@ def test_an_idle_model_is_unloaded(machine: Any, workshop: Any) -> None:
         await workshop.ready()
         machine.now += 0.02
         await workshop.until("unloaded")
-        assert workshop.states[-3:] == ["ready", "stopping", "unloaded"]
+        assert workshop.states[-4:] == ["ready", "draining", "stopping", "unloaded"]
 
     machine.run(story())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,17 +13,24 @@ from modelsup.supervisor.fleet.worker import Timeouts, Worker
 from modelsup.supervisor.states import State
 from modelsup.worker.contract import LaunchSpec
 
+GPU_BYTES = 5_000_000  # as the machine of these tests has it
 SPEC = LaunchSpec("w1", "m", "1", "echo", None, "secret", "/tmp/w1")
 
 
 class Life:
     """A worker with the states that it went through."""
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, machine: Any, device: str | None = None) -> None:
         self.machine = machine
         self.states: list[str] = []
         self._moved = asyncio.Event()
-        self.worker = Worker(SlotKey("m", "1"), SPEC, machine.services, self._on_change)
+        self.worker = Worker(
+            SlotKey("m", "1"),
+            replace(SPEC, device=device),
+            machine.services,
+            self._on_change,
+            lambda: None,
+        )
 
     def _on_change(self, worker: Worker) -> None:
         self.states.append(worker.state)
@@ -133,16 +141,47 @@ def test_a_worker_that_survives_sigkill_is_stuck_until_it_ends(machine: Any) -> 
 
 
 def test_memory_that_does_not_come_back_is_leaked(machine: Any) -> None:
-    machine.memory = None
+    machine.verdicts = ["held", "held", "back"]
 
     async def story() -> None:
-        life = Life(machine)
+        life = Life(machine, device="GPU-1")
         await life.ready()
         life.worker.request_stop(0)
         receipt = await life.worker.until_ended()
         assert receipt is not None
         assert not receipt.verified
-        assert life.worker.state is State.LEAKED
+        await life.until(State.GONE)
+        assert life.states[-3:] == ["stopping", "leaked", "gone"]
+
+    machine.run(story())
+
+
+def test_gpu_memory_that_comes_back_is_on_the_receipt(machine: Any) -> None:
+    machine.verdicts = ["back"]
+
+    async def story() -> None:
+        life = Life(machine, device="GPU-1")
+        await life.ready()
+        life.worker.request_stop(0)
+        receipt = await life.worker.until_ended()
+        assert receipt is not None
+        assert (receipt.verified, receipt.freed_gpu) == (True, {"GPU-1": GPU_BYTES})
+
+    machine.run(story())
+
+
+def test_a_crash_whose_gpu_memory_is_held_stays_charged(machine: Any) -> None:
+    machine.verdicts = ["held", "back"]
+
+    async def story() -> None:
+        life = Life(machine, device="GPU-1")
+        handle = await life.ready()
+        await life.worker.measure_gpu()
+        handle.end(signal=11)
+        await life.until(State.GONE)
+        assert life.states[-2:] == ["leaked", "gone"]
+        assert life.worker.failure is not None
+        assert life.worker.failure.cause == "signal:11"
 
     machine.run(story())
 
