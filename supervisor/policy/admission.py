@@ -6,6 +6,7 @@ All memory is in bytes, all times in seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -123,7 +124,7 @@ def decide(snapshot: Snapshot, candidates: Sequence[Candidate]) -> Decision:
     plans = [plan for c in possible if (plan := _evict_for(snapshot, c)) is not None]
     if plans:
         return min(plans, key=lambda plan: plan[0])[1]
-    blockers = tuple(b for r in snapshot.residents if (b := blocker(snapshot, r)) is not None)
+    blockers = _blockers(snapshot, possible)
     lasting = [r for r in snapshot.residents if _stays(snapshot, r)]
     if any(_fits(c, _free(snapshot, lasting)) for c in possible):
         return Wait(tuple(b for b in blockers if b.passing))
@@ -169,13 +170,32 @@ def _stays(snapshot: Snapshot, resident: Resident) -> bool:
     return found is not None and not found.passing
 
 
+def _blockers(snapshot: Snapshot, candidates: Sequence[Candidate]) -> tuple[Blocker, ...]:
+    """Return the blockers that hold some of what any of the candidates lacks."""
+    found = [(r, b) for r in snapshot.residents if (b := blocker(snapshot, r)) is not None]
+    free = _free(snapshot, [resident for resident, _ in found])
+    lacking = {name for candidate in candidates for name in _lacks(candidate, free)}
+    return tuple(b for r, b in found if any(r.charges.get(name) for name in lacking))
+
+
 def _free(snapshot: Snapshot, residents: Iterable[Resident]) -> dict[str, int]:
     taken = total(residents)
     return {name: size - taken.get(name, 0) for name, size in snapshot.budgets.items()}
 
 
+def _without(free: Mapping[str, int], residents: Iterable[Resident]) -> dict[str, int]:
+    """Return what is free once these have gone."""
+    freed = total(residents)
+    return {name: size + freed.get(name, 0) for name, size in free.items()}
+
+
+def _lacks(candidate: Candidate, free: Mapping[str, int]) -> list[str]:
+    """Return the resources of which too little is free. None is needed of one charged with 0."""
+    return [n for n, size in candidate.charges.items() if size > max(0, free.get(n, 0))]
+
+
 def _fits(candidate: Candidate, free: Mapping[str, int]) -> bool:
-    return all(size <= free.get(name, 0) for name, size in candidate.charges.items())
+    return not _lacks(candidate, free)
 
 
 def _left_over(candidate: Candidate, free: Mapping[str, int]) -> int:
@@ -185,43 +205,56 @@ def _left_over(candidate: Candidate, free: Mapping[str, int]) -> int:
 
 
 def _evict_for(snapshot: Snapshot, candidate: Candidate) -> tuple[float, Evict] | None:
-    """Return the cost and the plan of making room for a candidate; None if there is no way."""
+    """Return the cost and the plan of making room for a candidate; None if there is no way.
+
+    Either one victim alone or those that cost least for their bytes, whatever is cheaper.
+    """
     staying = [r for r in snapshot.residents if not r.going_down]
     free = _free(snapshot, staying)
+    if _fits(candidate, free):
+        return 0.0, Evict(candidate, ())
     evictable = [r for r in staying if blocker(snapshot, r) is None]
+    choices = [[resident] for resident in evictable] + [_cheap_ones(candidate, evictable, free)]
+    enough = [chosen for chosen in choices if _fits(candidate, _without(free, chosen))]
+    if not enough:
+        return None
+    chosen = min(enough, key=lambda chosen: (_total_loss(chosen), [r.worker for r in chosen]))
+    victims = tuple(Victim(r.worker, r.model, _why(r)) for r in chosen)
+    return _total_loss(chosen), Evict(candidate, victims)
+
+
+def _cheap_ones(
+    candidate: Candidate, evictable: Iterable[Resident], free: Mapping[str, int]
+) -> list[Resident]:
+    """Choose those that cost least for their bytes until it fits, or none is left to help."""
     chosen: list[Resident] = []
     for resident in sorted(evictable, key=lambda r: (_cost(r, candidate, free), r.worker)):
-        if _fits(candidate, free):
+        left = _without(free, chosen)
+        if _fits(candidate, left):
             break
-        if _helps(resident, candidate, free):
+        if _useful_bytes(resident, candidate, left):
             chosen.append(resident)
-            free = _free(snapshot, [r for r in staying if r not in chosen])
-    if not _fits(candidate, free):
-        return None
-    chosen = _needed(snapshot, candidate, staying, chosen)
-    victims = tuple(Victim(r.worker, r.model, _why(r)) for r in chosen)
-    return sum(map(_loss, chosen)), Evict(candidate, victims)
+    return _needed(candidate, chosen, free)
 
 
 def _needed(
-    snapshot: Snapshot, candidate: Candidate, staying: list[Resident], chosen: list[Resident]
+    candidate: Candidate, chosen: list[Resident], free: Mapping[str, int]
 ) -> list[Resident]:
     """Spare those, dearest first, that turned out not to be needed."""
     for resident in sorted(chosen, key=_loss, reverse=True):
         fewer = [r for r in chosen if r is not resident]
-        if _fits(candidate, _free(snapshot, [r for r in staying if r not in fewer])):
+        if _fits(candidate, _without(free, fewer)):
             chosen = fewer
     return chosen
 
 
-def _helps(resident: Resident, candidate: Candidate, free: Mapping[str, int]) -> bool:
-    return _useful_bytes(resident, candidate, free) > 0
-
-
 def _useful_bytes(resident: Resident, candidate: Candidate, free: Mapping[str, int]) -> int:
     """Return the bytes that it holds of what the candidate lacks."""
-    short = [name for name, size in candidate.charges.items() if size > free.get(name, 0)]
-    return sum(resident.charges.get(name, 0) for name in short)
+    return sum(resident.charges.get(name, 0) for name in _lacks(candidate, free))
+
+
+def _total_loss(residents: Iterable[Resident]) -> float:
+    return math.fsum(map(_loss, residents))  # exact, so the order does not matter
 
 
 def _loss(resident: Resident) -> float:
