@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import uvloop
+from modelsup.worker.http_protocol import JoiningProtocol
 
 from .adapters.devices import Gpus
 from .adapters.file_sources import FileSources
@@ -35,7 +36,6 @@ from .fleet.worker import Services, Timeouts
 from .http.app import create_app
 from .http.control import create_control
 from .http.gateway import Gateway, Limits
-from .http.server_protocol import JoiningProtocol
 from .http.streams import LogStreams
 
 if TYPE_CHECKING:
@@ -273,6 +273,7 @@ def _server_config(app: App) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=CLOSE_TIMEOUT,

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Outcome: TypeAlias = "Outputs | CallFailed"
 
 logger = logging.getLogger(__name__)
+
+QUICK: Final = 0.002  # seconds; calls below it run on the event loop
+WEIGHT: Final = 0.1  # of the last call in what is typical
 
 
 class CallFailed(Exception):
@@ -48,7 +51,10 @@ class _Waiter:
 
 
 class Batcher:
-    """Runs a model in one thread, one call at a time.
+    """Runs a model, one call at a time: quick calls on the event loop, others in a thread.
+
+    A hand-over to a thread and back costs as much as the call of a small model, and the two
+    threads then fight for the interpreter's lock.
 
     While a call runs, requests gather; the next call takes the oldest one and those that can
     join it, up to `max_rows` rows. A request joins another if both have rows and agree in
@@ -63,6 +69,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._queue: deque[_Waiter] = deque()
         self._busy = False
+        self._typical: dict[str, float] = {}  # by signature: seconds of its late calls
 
     @property
     def waiting(self) -> int:
@@ -86,8 +93,12 @@ class Batcher:
     def _start_next(self, loop: asyncio.AbstractEventLoop) -> None:
         batch = self._take()
         self._busy = bool(batch)
-        if batch:
-            self._thread.submit(self._compute, batch, loop)
+        if not batch:
+            return
+        if self._typical.get(batch[0].request.signature, QUICK) < QUICK:
+            loop.call_soon(self._deliver, batch, *self._compute(batch), loop)
+        else:
+            self._thread.submit(self._compute_in_thread, batch, loop)
 
     def _take(self) -> list[_Waiter]:
         """Remove the next call's waiters from the queue, and all that were cancelled."""
@@ -107,12 +118,15 @@ class Batcher:
         self._queue = left
         return batch
 
-    def _compute(self, batch: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
+    def _compute_in_thread(self, batch: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
         """Run in the compute thread; always ends in `_deliver`."""
+        loop.call_soon_threadsafe(self._deliver, batch, *self._compute(batch), loop)
+
+    def _compute(self, batch: list[_Waiter]) -> tuple[list[Outcome], int, float]:
+        """Return an outcome for each request, the number of calls, and their seconds."""
         started = time.perf_counter()
         outcomes, calls = self._outcomes([waiter.request for waiter in batch])
-        seconds = time.perf_counter() - started
-        loop.call_soon_threadsafe(self._deliver, batch, outcomes, calls, seconds, loop)
+        return outcomes, calls, time.perf_counter() - started
 
     def _outcomes(self, requests: list[Request]) -> tuple[list[Outcome], int]:
         """Return an outcome for each request, and the number of calls that took."""
@@ -152,7 +166,10 @@ class Batcher:
         seconds: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._start_next(loop)  # first, so that the model computes while answers are written
+        self._start_next(loop)  # first, so that a thread computes while answers are written
+        signature = batch[0].request.signature
+        before = self._typical.get(signature, seconds)
+        self._typical[signature] = before + (seconds - before) * WEIGHT
         counters = self.counters
         counters.calls += calls
         counters.compute_seconds += seconds

@@ -1,4 +1,6 @@
-"""What supervisor and worker say to each other: the only worker file the supervisor imports.
+"""What supervisor and worker say to each other.
+
+The supervisor imports this file and `http_protocol`, and nothing else of the worker.
 
 Standard library only. The supervisor hands a `LaunchSpec` and four file descriptors to the
 forkserver; the worker answers with `StatusMessage` lines on its status pipe.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from .batching import Batcher, CallFailed
 from .codecs import v1, v2
 from .codecs.base import BadInput, Request
 from .contract import SECRET_HEADER
+from .http_protocol import JoiningProtocol
 
 if TYPE_CHECKING:
     import socket
@@ -279,7 +279,7 @@ class _State(ServerState):
         self.all_closed = asyncio.Event()
 
 
-class _Connection(HttpToolsProtocol):
+class _Connection(JoiningProtocol):
     server_state: _State
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -99,11 +99,12 @@ def judge(hold: Hold, now: GpuState, expected: int | None = None) -> Reclaim:
     without it any fall counts.
     """
     before, own = hold.before, hold.bytes
+    size = expected if own is None else own
     if now.used is None:
         return Reclaim("unknown", reason=now.reason or "its use is not known")
     if any(process.pid == hold.pid for process in now.processes or ()):
         return Reclaim("held", reason=f"process {hold.pid} has ended but is still listed")
-    if own == 0:
+    if size == 0:
         return Reclaim("back")
     if before.used is None:
         return Reclaim("unknown", reason=before.reason or "its use was not known before")
@@ -114,7 +115,6 @@ def judge(hold: Hold, now: GpuState, expected: int | None = None) -> Reclaim:
             return Reclaim("back", own)
         return Reclaim("held", reason=f"{growth} bytes are in use that no process accounts for")
     fall = before.used - now.used
-    size = expected if own is None else own
     if fall > 0 and (size is None or fall >= size - _slack(size)):
         return Reclaim("back", fall if size is None else min(fall, size))
     if size and _nobody_left(before, now):

@@ -15,8 +15,8 @@ from modelsup.supervisor.errors import LoadFailed, NotLoaded, Restarting, Unknow
 from modelsup.supervisor.fleet.views import ModelView
 from modelsup.supervisor.http.gateway import BUFFERED, Gateway, Limits
 from modelsup.supervisor.http.patience import HELD
-from modelsup.supervisor.http.server_protocol import JoiningProtocol
 from modelsup.worker.contract import Signature, TensorInfo
+from modelsup.worker.http_protocol import JoiningProtocol
 from uvicorn.server import ServerState
 
 if TYPE_CHECKING:

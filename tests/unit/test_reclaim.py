@@ -61,6 +61,12 @@ def test_the_expected_fall_of_a_gpu_that_lists_no_processes() -> None:
     assert judge(held, gpu(3500 * MB, None)).verdict == "unknown"
 
 
+def test_nothing_is_expected_of_a_process_that_took_nothing() -> None:
+    held = hold(gpu(3000 * MB, None))
+    found = judge(held, gpu(3500 * MB, None), 0)
+    assert (found.verdict, found.freed) == ("back", 0)
+
+
 def test_more_than_expected_is_not_counted_as_ours() -> None:
     held = hold(gpu(3000 * MB, None))
     assert judge(held, gpu(0, None), 2000 * MB).freed == 2000 * MB

@@ -52,6 +52,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+@lru_cache(maxsize=64)
 def name_of(dtype: np.dtype[Any]) -> str:
     """Return the signature name of a numpy type: "string" for objects, bytes and text."""
     return STRING if dtype.kind in "OSU" else dtype.name

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from .base import BadInput
-from .dtypes import V2_DATATYPES
+from .dtypes import V2_DATATYPES, name_of
 
 _STRING_OR_INF: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\bInf\b')
 
@@ -46,7 +46,7 @@ def number_text(array: np.ndarray[Any, Any]) -> bytes:
     carry.
     """
     dtype = array.dtype
-    if dtype.name not in V2_DATATYPES:
+    if dtype.kind in "OSU" or name_of(dtype) not in V2_DATATYPES:
         raise BadInput(f"an output of type {dtype} cannot be written as JSON")
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         array = array.astype(np.float32)  # float16, bfloat16

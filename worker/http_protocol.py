@@ -1,5 +1,7 @@
 """uvicorn's HTTP protocol with one system call per small answer instead of two.
 
+The supervisor serves with it too: it is the second of the two worker files that it imports.
+
 uvicorn writes the head and the body of an answer one by one, and uvloop sends each at once. For
 a small prediction the second send costs more than all of the gateway's own work.
 """
