@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-
 LARGEST_JOIN: Final = 64 * 1024  # bytes of a body that are copied to go with the head
 
 
