@@ -9,9 +9,11 @@ a small prediction the second send costs more than all of the gateway's own work
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LARGEST_JOIN: Final = 64 * 1024  # bytes of a body that are copied to go with the head
 
 
 class JoiningTransport:
@@ -24,12 +26,15 @@ class JoiningTransport:
         self._loop = asyncio.get_running_loop()
         self._held = b""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send `data`, with the head that was held back before it."""
         if self._held:
-            data, self._held = self._held + data, b""
-            self._transport.write(data)
-        elif data.startswith(b"HTTP/1."):
+            held, self._held = self._held, b""
+            if len(data) <= LARGEST_JOIN:
+                self._transport.write(held + data)
+            else:
+                self._transport.writelines((held, data))
+        elif isinstance(data, bytes) and data.startswith(b"HTTP/1."):
             self._held = data
             self._loop.call_soon(self._flush)
         else:
