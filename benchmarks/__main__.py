@@ -11,7 +11,7 @@ import platformdirs
 
 from examples.local_supervisor import StartError, end_on_sigterm
 
-from . import memory, predict, swap
+from . import memory, predict, soak, swap
 from .processes import BenchmarkError
 from .report import Report, publish
 from .workload import MODELS, workloads
@@ -90,6 +90,19 @@ def predict_command(
     ready = workloads(["tiny"], models_dir)["tiny"]
     rounds, seconds = (1, 1.0) if quick else (rounds, seconds)
     _measure(target, lambda folder: predict.run(ready, rounds, seconds, folder))
+
+
+@main.command("soak")
+@_options
+@click.option("--echo-cycles", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--keras-cycles", type=click.IntRange(1), default=200, show_default=True)
+def soak_command(
+    target: Path | None, quick: bool, models_dir: Path, echo_cycles: int, keras_cycles: int
+) -> None:
+    """Growth of supervisor and forkservers over many loads and unloads."""
+    model = workloads(["tiny"], models_dir)["tiny"].file
+    echo_cycles, keras_cycles = (50, 10) if quick else (echo_cycles, keras_cycles)
+    _measure(target, lambda _: soak.run(model, echo_cycles, keras_cycles))
 
 
 def _measure(target: Path | None, benchmark: Callable[[Path], Report]) -> None:
