@@ -19,6 +19,7 @@ _SIZE_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _STATE_COLOURS: Final = {
     "ready": "green",
     "running": "green",
+    "queued": "yellow",
     "starting": "yellow",
     "loading": "yellow",
     "warming": "yellow",

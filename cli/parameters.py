@@ -82,6 +82,19 @@ _LOAD_OPTIONS: Final = (
     click.option(
         "--threads", type=click.IntRange(1), help="Most threads that one operation may use."
     ),
+    click.option(
+        "--priority", type=int, help="Its rank in the queue for memory; higher goes first."
+    ),
+)
+_OPTION_NAMES: Final = (
+    "gpu_memory_fraction",
+    "gpu_memory",
+    "ram",
+    "device",
+    "pin",
+    "ttl",
+    "threads",
+    "priority",
 )
 
 
@@ -90,8 +103,7 @@ def load_options(command: F) -> F:
 
     @functools.wraps(command)
     def collected(*args: Any, **parameters: Any) -> Any:
-        names = ("gpu_memory_fraction", "gpu_memory", "ram", "device", "pin", "ttl", "threads")
-        given = {name: parameters.pop(name) for name in names}
+        given = {name: parameters.pop(name) for name in _OPTION_NAMES}
         if given["gpu_memory"] is not None and given["gpu_memory_fraction"] is not None:
             raise click.UsageError("Give one of --gpu-memory-fraction and --gpu-memory, not both.")
         options = {name: value for name, value in given.items() if value is not None}

@@ -18,7 +18,8 @@ class ModelsupError(Exception):
     `code` is the supervisor's word for it ("held", "does_not_fit", ...), or this library's own:
     "unreachable", "bad_answer". `status` is the HTTP status, None where there was no answer.
     `retry_after` is in seconds. `cause` and `log` (the last lines of the worker's log) come with a
-    model that failed; `clients` are the ids of those who hold the model.
+    model that failed; `clients` are the ids of those who hold the model. `plan` comes with a model
+    that does not fit: what a load would have done, in the form of the HTTP answer.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class ModelsupError(Exception):
         cause: str | None = None,
         log: tuple[str, ...] = (),
         clients: tuple[str, ...] = (),
+        plan: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
         self.detail = detail
@@ -46,6 +48,7 @@ class ModelsupError(Exception):
         self.cause = cause
         self.log = log
         self.clients = clients
+        self.plan = plan
 
 
 class Unreachable(ModelsupError):
@@ -155,6 +158,7 @@ def error_from(status: int, headers: Mapping[str, str], body: bytes, request: st
         cause=problem.get("cause"),
         log=tuple(problem.get("log") or ()),
         clients=tuple(problem.get("clients") or ()),
+        plan=problem.get("plan"),
     )
 
 

@@ -17,7 +17,7 @@ class Options(TypedDict, total=False):
 
     `gpu_memory_fraction` is a share of the GPU's memory, 0 to 1. `device` is "gpu:0" or "cpu".
     `ttl` unloads the model after so many seconds without use. `threads` bounds the threads of one
-    operation.
+    operation. `priority` is its rank in the queue for memory, 0 if not given; higher goes first.
     """
 
     gpu_memory_fraction: float
@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     pin: bool
     ttl: float
     threads: int
+    priority: int
 
 
 def checked(name: str, what: str) -> str:

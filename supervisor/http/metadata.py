@@ -44,6 +44,7 @@ _V2_TYPES: Final = {
 # taken yet, and who waits for AVAILABLE after a load must not be told so before.
 _V1_STATES: Final = {
     "unloaded": "START",
+    "queued": "START",
     "starting": "START",
     "loading": "LOADING",
     "warming": "LOADING",
@@ -53,6 +54,7 @@ _V1_STATES: Final = {
     "stopping": "UNLOADING",
 }
 _V2_STATES: Final = {
+    "queued": "LOADING",
     "starting": "LOADING",
     "loading": "LOADING",
     "warming": "LOADING",

@@ -6,7 +6,7 @@ import math
 from http import HTTPStatus
 from typing import Any, Final
 
-from ..errors import Held, LoadFailed, SupervisorError
+from ..errors import DoesNotFit, Held, LoadFailed, SupervisorError
 
 PROBLEM_TYPE: Final = "application/problem+json"
 STATUS: Final = {
@@ -135,6 +135,8 @@ def _extensions(error: BaseException) -> dict[str, Any]:
         found |= {"model": error.model, "client": error.client}
     if isinstance(error, Held):
         found["clients"] = list(error.clients)
+    if isinstance(error, DoesNotFit):
+        found["plan"] = error.plan
     if isinstance(error, LoadFailed):
         found |= {"cause": error.failure.cause, "log": list(error.failure.log)}
     return {name: value for name, value in found.items() if value is not None}

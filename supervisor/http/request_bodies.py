@@ -23,9 +23,10 @@ DEFAULT_WAIT: Final = 600.0  # seconds
 DEFAULT_TAIL: Final = 100  # lines
 MOST_LINES: Final = 100_000
 MOST_THREADS: Final = 1024
+MOST_PRIORITY: Final = 1000  # and the least is its negative
 LONGEST_PATH: Final = 4096  # characters, as Linux
 _DEVICE: Final = re.compile(r"cpu|gpu:[0-9]{1,3}", re.ASCII)
-_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_COUNT: Final = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 _NAME_RULE: Final = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
 
@@ -263,6 +264,7 @@ def _options(fields: Fields) -> Options:
         pin=fields.flag("pin"),
         ttl=fields.duration("ttl", 0.001),
         threads=fields.count("threads", 1, MOST_THREADS),
+        priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
     )
     fields.done()
     if options.gpu_memory_fraction is not None and options.gpu_memory is not None:

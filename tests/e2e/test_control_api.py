@@ -33,6 +33,7 @@ OPTIONS = {
     "pin",
     "ttl",
     "threads",
+    "priority",
 }
 MODEL = {
     "name": str,

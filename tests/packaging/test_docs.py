@@ -160,7 +160,7 @@ def test_states_of_a_worker() -> None:
 def test_states_of_a_model() -> None:
     text = section(source("reference/http-api.md"), "### The model object")
     (sentence,) = re.findall(r"`state` is one of ([^.]*)\.", text)
-    expected = {state.value for state in State} - {"gone"} | {"unloaded", "restarting"}
+    expected = {state.value for state in State} - {"gone"} | {"unloaded", "queued", "restarting"}
     assert set(re.findall(r"`(\w+)`", sentence)) == expected
 
 

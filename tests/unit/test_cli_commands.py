@@ -156,13 +156,14 @@ Capture = pytest.CaptureFixture[str]
 def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capture) -> None:
     supervisor.say("POST /api/models/m/load?wait=600.0", LOADED)
 
-    assert main(["load", "m", "/m.keras", "--ttl", "10m", "--gpu-memory", "4GB", "--pin"]) == 0
+    options = ["--ttl", "10m", "--gpu-memory", "4GB", "--pin", "--priority", "-3"]
+    assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
     assert out == "m is ready: worker w1, version 1, loaded in 0.15 s, 142 MB host memory\n"
     assert err == "warning: no GPU here: gpu_memory has no effect\n"
     assert supervisor.sent() == {
         "source": "/m.keras",
-        "options": {"ttl": 600, "gpu_memory": "4GB", "pin": True},
+        "options": {"ttl": 600, "gpu_memory": "4GB", "pin": True, "priority": -3},
     }
 
 

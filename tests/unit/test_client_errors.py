@@ -46,6 +46,14 @@ def test_code_and_status_choose_the_class(
     assert (str(error), error.code, error.status) == ("why", code, status)
 
 
+def test_what_does_not_fit_brings_its_plan() -> None:
+    plan = {"model": "m", "fits": "no", "charges": {"host": 5}}
+    error = _error(507, {"detail": "too big", "code": "does_not_fit", "plan": plan})
+
+    assert type(error) is client.DoesNotFit
+    assert error.plan == plan
+
+
 def test_a_header_tells_the_code_that_a_v1_body_has_no_room_for() -> None:
     error = _error(422, {"error": "why"}, **{"X-Modelsup-Error": "load_failed"})
 

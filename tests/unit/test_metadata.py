@@ -71,7 +71,7 @@ def test_v1_states(state: str, word: str) -> None:
     assert status(view(state)) == (word, "OK", "")
 
 
-@pytest.mark.parametrize("state", [*State, "unloaded", "restarting"])
+@pytest.mark.parametrize("state", [*State, "unloaded", "queued", "restarting"])
 def test_every_state_has_a_word_of_tensorflow_serving(state: str) -> None:
     words = {"START", "LOADING", "AVAILABLE", "UNLOADING", "END"}
     assert status(view(state))[0] in words

@@ -44,6 +44,12 @@ def test_a_held_model_names_its_clients() -> None:
     assert (body["status"], body["clients"]) == (409, ["john", "ann"])
 
 
+def test_what_does_not_fit_carries_its_plan() -> None:
+    plan = {"model": "m", "fits": "no", "charges": {"host": 5}}
+    body = problem(errors.DoesNotFit("m does not fit", model="m", plan=plan))
+    assert (body["status"], body["code"], body["plan"]) == (507, "does_not_fit", plan)
+
+
 @pytest.mark.parametrize(
     ("cause", "status"),
     [("bad_model", 422), ("load_error", 422), ("host_oom", 503), ("timeout", 503)],

@@ -29,12 +29,13 @@ def test_a_whole_load_body_is_read() -> None:
         "pin": True,
         "ttl": "10m",
         "threads": 2,
+        "priority": -5,
     }
     body = bodies.model_body(_read({"source": "/m", "runtime": "echo", "options": options}))
     assert body == bodies.ModelBody(
         "/m",
         "echo",
-        Options(0.3, None, 3 * 2**29, "gpu:0", pin=True, ttl=600.0, threads=2),
+        Options(0.3, None, 3 * 2**29, "gpu:0", pin=True, ttl=600.0, threads=2, priority=-5),
     )
 
 
@@ -69,6 +70,8 @@ def test_no_body_and_null_mean_what_was_before() -> None:
         ({"options": {"threads": 0}}, "'options.threads'", "1 to 1024"),
         ({"options": {"threads": 1.5}}, "'options.threads'", "whole number"),
         ({"options": {"threads": False}}, "'options.threads'", "whole number"),
+        ({"options": {"priority": 1001}}, "'options.priority'", "-1000 to 1000"),
+        ({"options": {"priority": "high"}}, "'options.priority'", "whole number"),
         ({"options": {"pim": True}}, "'options.pim'", "did you mean 'pin'"),
         ({"options": {"gpu_memory": 1, "gpu_memory_fraction": 1}}, "gpu_memory", "not both"),
     ],
