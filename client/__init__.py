@@ -21,7 +21,7 @@ from .errors import (
 )
 from .options import Options
 from .session import Session
-from .views import ClientInfo, Memory, ModelInfo, Status, WorkerInfo
+from .views import ClientInfo, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 __all__ = [
     "Busy",
@@ -39,6 +39,7 @@ __all__ = [
     "NotFound",
     "NotLoaded",
     "Options",
+    "Plan",
     "Receipt",
     "Released",
     "Session",

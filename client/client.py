@@ -15,7 +15,7 @@ from .errors import TimedOut
 from .options import Options, checked, load_body
 from .session import Session
 from .transport import DEFAULT_URL, Transport, parsed
-from .views import ClientInfo, Memory, ModelInfo, Status, WorkerInfo
+from .views import ClientInfo, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,6 +124,13 @@ class Client:
     def model(self, name: str) -> ModelInfo:
         """Return one model of the catalogue. Raises UnknownModel."""
         return decode(ModelInfo, self._transport.json("GET", _model(name)))
+
+    def plan(self, name: str) -> Plan:
+        """Return what a load of a model would do now, without doing it.
+
+        Raises UnknownModel, LoadFailed where its files are no model.
+        """
+        return decode(Plan, self._transport.json("GET", f"{_model(name)}/plan"))
 
     def add_model(
         self,

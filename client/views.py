@@ -60,6 +60,45 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A worker that a load would end to make room, and why this one."""
+
+    worker: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A worker that is in the way of a load; `passing`: the reason goes away by itself."""
+
+    worker: str
+    model: str
+    reason: str
+    passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a load would do now. `fits`: "now", "after eviction", "after waiting" or "no".
+
+    `charges` are bytes by resource: "host", or the UUID of a GPU. `estimated`: the model has not
+    been measured yet. `device` is the UUID of the GPU, None for the CPU. `reason` says why it does
+    not fit, or that it is loaded already. `seconds` is how long its last load took.
+    """
+
+    model: str
+    fits: str
+    device: str | None = None
+    charges: dict[str, int] = field(default_factory=dict)
+    estimated: bool = False
+    victims: tuple[Victim, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
+    reason: str = ""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerMemory:
     """Host memory of a worker: proportional share, private, resident."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ..errors import DoesNotFit, SupervisorError
 from ..policy.admission import Admit, Decision, Evict, Refuse, Wait, decide
+from ..states import COMING_UP, State
 from .views import Plan
 
 if TYPE_CHECKING:
@@ -169,8 +170,21 @@ class Admission:
     # --- the same question without the deed ---
 
     def plan(self, slot: Slot) -> Plan:
-        """Return what a load would do now."""
+        """Return what a load would do now: nothing, where the model is loaded or on its way."""
         learned = self._yard.learned(slot)
+        worker = slot.current
+        if worker is not None and (worker.state is State.READY or worker.state in COMING_UP):
+            return Plan(
+                model=slot.key.model,
+                fits="now",
+                device=worker.spec.device,
+                charges=dict(worker.charges),
+                estimated=worker.estimated,
+                victims=(),
+                blockers=(),
+                reason=f"it is {worker.state} already",
+                seconds=worker.seconds.get("total", learned.seconds if learned else None),
+            )
         charges, decision = self._decide(slot)
         charge = charges[0] if charges else None
         if isinstance(decision, (Admit, Evict)):

@@ -252,7 +252,10 @@ class Fleet:
     async def plan(self, name: str) -> Plan:
         """Return what a load would do now, without doing it. Raises UnknownModel, LoadFailed."""
         slot = await self._slots.get(self._catalogue.get(name), None)
-        return self._slots.admission.plan(slot)
+        try:
+            return self._slots.admission.plan(slot)
+        finally:
+            self._slots.forget_empty(slot)
 
     # --- clients ---
 

@@ -276,7 +276,14 @@ class Slots:
                 self._spawn(self._learn(slot, worker))
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
-        if slot.empty or self._is_over(slot):
+        if self._is_over(slot):
+            del self._slots[slot.key]
+        else:
+            self.forget_empty(slot)
+
+    def forget_empty(self, slot: Slot) -> None:
+        """Drop a slot in which nothing is left to remember."""
+        if slot.empty and self._slots.get(slot.key) is slot:
             del self._slots[slot.key]
 
     def _is_over(self, slot: Slot) -> bool:

@@ -38,6 +38,11 @@ def _add_catalogue_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop) -
         no_query(request.args)
         return answer(on_loop.call(lambda: fleet.model(name)))
 
+    @app.get("/api/models/<name>/plan")
+    def plan(name: str) -> Response:
+        no_query(request.args)
+        return answer(on_loop.wait(lambda: fleet.plan(name)))
+
     @app.put("/api/models/<name>")
     def put_model(name: str) -> Response:
         no_query(request.args)

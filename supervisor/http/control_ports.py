@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ..domain import Memory, Options, Receipt
-    from ..fleet.views import ClientView, Loaded, ModelView, Released, Swapped, WorkerView
+    from ..fleet.views import ClientView, Loaded, ModelView, Plan, Released, Swapped, WorkerView
 
 
 class ControlledFleet(Protocol):
@@ -31,6 +31,10 @@ class ControlledFleet(Protocol):
 
     def model(self, name: str) -> ModelView:
         """Return one model. Raises UnknownModel."""
+        ...
+
+    async def plan(self, name: str) -> Plan:
+        """Return what a load would do now, without doing it."""
         ...
 
     def workers(self) -> list[WorkerView]:

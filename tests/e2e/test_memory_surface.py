@@ -44,3 +44,31 @@ def test_a_prediction_of_what_does_not_fit(
     assert answer.status_code == 507
     assert answer.headers["X-Modelsup-Error"] == "does_not_fit"
     assert "m does not fit" in json.loads(answer.content)["error"]
+
+
+def test_a_plan_says_what_would_happen_and_does_nothing(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str]
+) -> None:
+    supervisor = start_supervisor("--minimum-residence", "0")
+    client = supervisor.client
+    most = client.memory().host.limit_bytes
+    assert most is not None
+    client.load("old", echo_model("old"), ram=int(most * 0.6))
+    client.add_model("new", echo_model("new"), ram=int(most * 0.5))
+
+    plan = client.plan("new")
+
+    assert (plan.fits, plan.device, plan.charges) == ("after eviction", None, {"host": most // 2})
+    assert [victim.model for victim in plan.victims] == ["old"]
+    assert [worker.model for worker in client.workers()] == ["old"]
+    assert (client.model("new").state, client.model("new").version) == ("unloaded", None)
+    assert "unloads old" in supervisor.run("plan", "new").stdout
+    client.swap("anna", "old")
+    assert "old" in supervisor.run("plan", "new", check=False).stdout
+    assert supervisor.run("plan", "new", check=False).returncode == 5
+    assert client.plan("new").blockers[0].reason == "is held by anna"
+    assert client.plan("old").reason == "it is ready already"
+
+
+def test_a_plan_of_what_is_not_there(shared_supervisor: Any) -> None:
+    assert shared_supervisor.run("plan", "nobody", check=False).returncode == 4

@@ -222,6 +222,63 @@ def test_a_load_that_fails(
     assert capsys.readouterr() == ("", said)
 
 
+PLAN = {
+    "model": "m",
+    "fits": "after eviction",
+    "device": "GPU-a",
+    "charges": {"host": 142_000_000, "GPU-a": 2_000_000_000},
+    "estimated": True,
+    "victims": [{"worker": "w1", "model": "old", "reason": "idle for 9 s"}],
+    "blockers": [],
+    "reason": "",
+    "seconds": 1.5,
+}
+
+
+def test_plan_says_what_would_go(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("GET /api/models/m/plan", PLAN)
+
+    assert main(["plan", "m"]) == 0
+    assert capsys.readouterr().out == (
+        "m fits once others have been unloaded\n"
+        "  unloads old (w1): idle for 9 s\n"
+        "  device: GPU-a\n"
+        "  memory: 142 MB of host, 2.0 GB of GPU-a (estimated from the size of its files)\n"
+        "  load time: 1.50 s, the last time\n"
+    )
+    assert main(["plan", "m", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == PLAN
+
+
+def test_a_plan_that_does_not_fit_has_the_exit_code_of_the_load(
+    supervisor: Supervisor, capsys: Capture
+) -> None:
+    blockers = [
+        {"worker": "w1", "model": "old", "reason": "is pinned", "passing": False},
+        {"worker": "w2", "model": "new", "reason": "is being loaded", "passing": True},
+    ]
+    answer = PLAN | {
+        "fits": "no",
+        "device": None,
+        "charges": {"host": 5},
+        "estimated": False,
+        "victims": [],
+        "blockers": blockers,
+        "reason": "everything that is loaded there has to stay",
+        "seconds": None,
+    }
+    supervisor.say("GET /api/models/m/plan", answer)
+
+    assert main(["plan", "m"]) == 5
+    assert capsys.readouterr().out == (
+        "m does not fit: everything that is loaded there has to stay\n"
+        "  in the way: old (w1), which is pinned\n"
+        "  waits for new (w2), which is being loaded\n"
+        "  device: cpu\n"
+        "  memory: 5 B of host (as measured or asked)\n"
+    )
+
+
 def test_unload_prints_the_receipt(supervisor: Supervisor, capsys: Capture) -> None:
     supervisor.say("POST /api/models/m/unload", RECEIPT)
 

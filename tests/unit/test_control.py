@@ -17,12 +17,14 @@ from modelsup.supervisor.fleet.views import (
     ClientView,
     Loaded,
     ModelView,
+    Plan,
     Released,
     Swapped,
     WorkerView,
 )
 from modelsup.supervisor.http.control import Control, create_control
 from modelsup.supervisor.http.control_ports import Forkserver, HostMemory
+from modelsup.supervisor.policy.admission import Victim
 from modelsup.worker.contract import Signature, TensorInfo
 
 if TYPE_CHECKING:
@@ -72,6 +74,17 @@ WORKER = WorkerView(
 )
 ENDED = dataclasses.replace(
     WORKER, id="w0", state="failed", failure=Failure("signal:9", "killed, out of memory?")
+)
+PLAN = Plan(
+    model="m",
+    fits="after eviction",
+    device="GPU-a",
+    charges={"host": 5},
+    estimated=True,
+    victims=(Victim("w1", "old", "idle for 9 s"),),
+    blockers=(),
+    reason="",
+    seconds=None,
 )
 RECEIPT = Receipt("m", "w1", "drained", 2, 0, 1000, {"GPU-a": 5}, True, 0.1, 0.2, 0.3, 0.4)
 
@@ -138,6 +151,10 @@ class Fleet:
         if wish[-1] == 0:
             return None
         return Loaded("m", "1", "w1", False, {"total": 0.5}, 48, ("no GPU here",))
+
+    async def plan(self, name: str) -> Plan:
+        self._note("plan", name)
+        return PLAN
 
     async def unload(self, *wish: Any) -> list[Receipt]:
         self._note("unload", *wish)
@@ -307,6 +324,14 @@ def test_clients(api: FlaskClient) -> None:
     one = api.get("/api/clients/john").get_json()
     assert one["expires_in_seconds"] == 59.5
     assert api.get("/api/clients").get_json() == {"clients": [one]}
+
+
+def test_a_plan_names_what_would_go(api: FlaskClient, fleet: Fleet) -> None:
+    body = api.get("/api/models/m/plan").get_json()
+    assert body.keys() == Plan.__dataclass_fields__.keys()
+    assert body["victims"] == [{"worker": "w1", "model": "old", "reason": "idle for 9 s"}]
+    assert fleet.wishes == [("plan", "m")]
+    assert api.get("/api/models/m/plan?wait=1").status_code == 422
 
 
 def test_put_says_whether_the_model_is_new(api: FlaskClient, fleet: Fleet) -> None:
