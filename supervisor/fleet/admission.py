@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..errors import DoesNotFit, SupervisorError
-from ..policy.admission import Admit, Decision, Evict, Refuse, Wait, decide
+from ..policy.admission import Admit, Decision, Evict, Refuse, Wait, decide, lacking
 from ..states import COMING_UP, State
 from .views import Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..domain import Footprint
     from ..policy.admission import Snapshot
     from .ledger import Charge, Ledger
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 0.2  # seconds; for what passes with time alone, such as a minimum residence
-OVERTAKING: Final = 1.0  # seconds that the first in the queue may be overtaken by smaller ones
+OVERTAKING: Final = 1.0  # seconds in which later ones may take what an earlier one lacks
 
 
 class Yard(Protocol):
     """The slots and their workers, as the queue needs them."""
 
-    def snapshot(self, client: str) -> Snapshot:
-        """Return what holds memory now."""
+    def snapshot(self, clients: Collection[str]) -> Snapshot:
+        """Return what holds memory now, as a wish of these clients finds it."""
         ...
 
     def learned(self, slot: Slot) -> Footprint | None:
@@ -59,7 +61,8 @@ class Admission:
     """Lets models in one after another; the sum of the charges never passes the budget.
 
     A model has one ticket however many requests wait for it. Highest priority first, then the
-    oldest; a later one may overtake for a while if it fits as things are.
+    oldest. A later one may overtake if it fits as things are: for a while in any case, and then
+    only if it takes nothing of what an earlier one lacks.
     """
 
     def __init__(self, ledger: Ledger, yard: Yard, clock: Clock, longest_wait: float) -> None:
@@ -87,8 +90,7 @@ class Admission:
         ticket.waiting += 1
         try:
             self.poke()
-            left = ticket.since + self._longest_wait - self._clock.monotonic()
-            await asyncio.wait({ticket.admitted}, timeout=left)
+            await asyncio.wait({ticket.admitted}, timeout=self._longest_wait)
             if not ticket.admitted.done():
                 raise self._does_not_fit(slot, f"no room was found in {self._longest_wait:g} s")
             ticket.admitted.result()
@@ -123,26 +125,34 @@ class Admission:
         return sorted(self._tickets.values(), key=lambda t: t.rank)
 
     def _serve_line(self) -> None:
-        held_up = False
-        for ticket in self._in_line():
-            charges, decision = self._decide(ticket.slot)
-            if held_up and not isinstance(decision, Admit):
-                continue
-            if isinstance(decision, Admit):
-                self._let_in(ticket, charges, decision)
-            elif isinstance(decision, Refuse):
-                self._finish(ticket, self._does_not_fit(ticket.slot, decision.reason))
-            else:
-                if isinstance(decision, Evict):
-                    self._make_room(ticket.slot, decision)
-                if self._clock.monotonic() - ticket.since > OVERTAKING:
-                    return
-                held_up = True
+        """Look at each ticket, first in line first:
 
-    def _decide(self, slot: Slot) -> tuple[list[Charge], Decision]:
+        fits                              → in, unless an earlier one has waited long for that
+        fits once others have gone        → those go, unless an earlier one waits for that too
+        may fit once something has passed → waits
+        cannot fit                        → refused, wherever it stands in the line
+        """
+        lacked: set[str] = set()  # resources, by those before in the line
+        reserved: set[str] = set()  # of these, what one has lacked for too long
+        for ticket in self._in_line():
+            charges, snapshot, decision = self._decide(ticket.slot)
+            if isinstance(decision, Refuse):
+                self._finish(ticket, self._does_not_fit(ticket.slot, decision.reason))
+                continue
+            if isinstance(decision, Admit) and not reserved & _takes(decision):
+                self._let_in(ticket, charges, decision)
+                continue
+            lacks = lacking(snapshot, [c.candidate for c in charges])
+            if isinstance(decision, Evict) and not lacked & lacks:
+                self._make_room(ticket.slot, decision)
+            lacked |= lacks
+            if self._clock.monotonic() - ticket.since > OVERTAKING:
+                reserved |= lacks
+
+    def _decide(self, slot: Slot) -> tuple[list[Charge], Snapshot, Decision]:
         charges = self._ledger.charges(slot, self._yard.learned(slot))
-        snapshot = self._yard.snapshot(slot.for_client)
-        return charges, decide(snapshot, [c.candidate for c in charges])
+        snapshot = self._yard.snapshot(slot.swapping)
+        return charges, snapshot, decide(snapshot, [c.candidate for c in charges])
 
     def _let_in(self, ticket: _Ticket, charges: list[Charge], decision: Admit) -> None:
         charge = next(c for c in charges if c.candidate == decision.candidate)
@@ -185,7 +195,7 @@ class Admission:
                 reason=f"it is {worker.state} already",
                 seconds=worker.seconds.get("total", learned.seconds if learned else None),
             )
-        charges, decision = self._decide(slot)
+        charges, _, decision = self._decide(slot)
         charge = charges[0] if charges else None
         if isinstance(decision, (Admit, Evict)):
             charge = next(c for c in charges if c.candidate == decision.candidate)
@@ -210,6 +220,10 @@ class Admission:
             model=slot.key.model,
             plan=asdict(plan),
         )
+
+
+def _takes(decision: Admit) -> set[str]:
+    return {name for name, size in decision.candidate.charges.items() if size}
 
 
 _FITS: Final[dict[type, str]] = {

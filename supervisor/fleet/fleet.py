@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Coroutine, Iterable
 
-    from ..domain import CatalogueEntry, Options, SlotKey
+    from ..domain import CatalogueEntry, Options, Outcome, SlotKey
     from .clients import Hold
     from .ledger import Reserve
     from .ports import Host, Sources, Store
     from .slot import Slot
     from .slots import Defaults
-    from .views import ClientView, ModelView, Plan, WorkerView
+    from .views import Books, ClientView, ModelView, Plan, WorkerView
     from .worker import Services, Worker
 
 logger = logging.getLogger(__name__)
@@ -90,9 +90,8 @@ class Fleet:
 
     def ready_for_client(self, client: str) -> Worker | None:
         """Return the worker of a client's current model if it is ready; renews the lease."""
-        key = self._clients.use(client)
-        slot = self._slots.find(key) if key else None
-        worker = slot.current if slot else None
+        self._clients.use(client)
+        worker = self._worker_of(client)
         return worker if worker is not None and worker.state is State.READY else None
 
     async def ensure_ready_for_client(self, client: str) -> Worker:
@@ -232,8 +231,9 @@ class Fleet:
         for client in holders:
             self._end_lease(client)
         drain = 0.0 if force else self._drain_time(timeout)
+        outcome: Outcome = "drained" if {s.state for s in slots} == {"queued"} else "crashed"
         receipts = await asyncio.gather(*(self._stop(slot, drain, force=force) for slot in slots))
-        return [r for r in receipts if r is not None] or [Receipt(name, "", "crashed")]
+        return [r for r in receipts if r is not None] or [Receipt(name, "", outcome)]
 
     def _drain_time(self, timeout: float | None) -> float:
         return self._services.timeouts.drain if timeout is None else timeout
@@ -281,8 +281,9 @@ class Fleet:
         slot = await self._slots.get(self._catalogue.get(name), None, client if private else "")
         slot.forget_failure()
         ticket = self._clients.begin_swap(client)
+        old = self._worker_of(client)
+        slot.swapping.append(client)
         try:
-            slot.for_client = client
             async with asyncio.timeout(wait):
                 worker = await slot.ensure_ready()
         except TimeoutError:
@@ -292,7 +293,7 @@ class Fleet:
                 client=client,
             ) from None
         finally:
-            slot.for_client = slot.key.client
+            slot.swapping.remove(client)
             counts = self._clients.is_current(client, ticket)
             self._clients.end_swap(client, ticket)
         if not counts:
@@ -308,6 +309,8 @@ class Fleet:
         receipt, kept = None, None
         if previous is not None:
             receipt, kept = await self._let_go(previous.key, unless=slot.key)
+            if receipt is None and kept is None and old is not None and old.told_to_stop:
+                receipt = await old.until_ended()  # it had to go before there was room
         return Swapped(
             client=client,
             model=name,
@@ -329,6 +332,11 @@ class Fleet:
         self._end_lease(client)
         receipt, kept = await self._let_go(lease.key)
         return Released(client, lease.key.model, receipt, kept)
+
+    def _worker_of(self, client: str) -> Worker | None:
+        hold = self._clients.hold(client)
+        slot = self._slots.find(hold.lease.key) if hold else None
+        return slot.current if slot else None
 
     def _hold(self, client: str) -> Hold:
         hold = self._clients.hold(client)
@@ -402,6 +410,10 @@ class Fleet:
             pinned=slot is not None and slot.pinned,
             wall_minus_monotonic=clock.wall() - clock.monotonic(),
         )
+
+    def books(self) -> Books:
+        """Return what of the memory is budgeted and charged, and which models wait for room."""
+        return self._slots.books()
 
     def clients(self) -> list[ClientView]:
         """Return all leases."""

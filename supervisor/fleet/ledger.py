@@ -10,7 +10,7 @@ from ..policy.admission import HOST, Candidate, Resident, Snapshot, total
 from ..states import CHARGED, COMING_UP, GOING_DOWN, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..domain import Device, Footprint, Options
     from .clients import Clients
@@ -56,11 +56,15 @@ class Ledger:
     def budgets(self) -> dict[str, int]:
         """Return what may be charged in all, by resource."""
         keep = 1.0 - self._reserve.share
-        budgets = {HOST: int(self._host.memory_limit() * keep) - self._host.own_memory()}
+        budgets = {HOST: int(self._host.memory_limit() * keep) - self.own_memory()}
         for device in self._devices.all():
             spare = max(int(device.total_memory * self._reserve.share), device.reserved)
             budgets[device.uuid] = device.total_memory - spare
         return budgets
+
+    def own_memory(self) -> int:
+        """Return what the supervisor and its forkservers take of the host's memory."""
+        return self._host.own_memory()
 
     def charges(self, slot: Slot, learned: Footprint | None) -> list[Charge]:
         """Return the ways to place a slot's model, with what each would cost.
@@ -102,27 +106,32 @@ class Ledger:
         candidate = Candidate(device.uuid if device else None, charges)
         return Charge(candidate, device, limit, estimated=not known and not asked)
 
-    def snapshot(self, slots: Iterable[Slot], workers: Iterable[Worker], client: str) -> Snapshot:
-        """Return what holds memory now, as a wish of `client` ("" for nobody's) finds it."""
+    def snapshot(
+        self, slots: Iterable[Slot], workers: Iterable[Worker], clients: Collection[str]
+    ) -> Snapshot:
+        """Return what holds memory now, as a wish of `clients`, who swap to it, finds it."""
         by_key = {slot.key: slot for slot in slots}
         residents = [
-            self._resident(worker, by_key.get(worker.key), client)
+            self._resident(worker, by_key.get(worker.key), clients)
             for worker in workers
             if worker.state in CHARGED
         ]
         return Snapshot(self.budgets(), residents, self._reserve.minimum_residence)
 
-    def _resident(self, worker: Worker, slot: Slot | None, client: str) -> Resident:
+    def _resident(
+        self, worker: Worker, slot: Slot | None, clients: Collection[str]
+    ) -> Resident:
         now = self._clock.monotonic()
         holders = self._clients.holders([worker.key])
+        leased_by = tuple(c for c in holders if c not in clients)
         ready = worker.state is State.READY
         return Resident(
             worker=worker.uid,
             model=worker.key.model,
             charges=worker.charges,
             pinned=slot is not None and slot.pinned,
-            leased_by=tuple(c for c in holders if c != client),
-            outgoing=holders == (client,),
+            leased_by=leased_by,
+            outgoing=bool(holders) and not leased_by,
             busy=worker.traffic.in_flight > 0,
             coming_up=worker.state in COMING_UP,
             going_down=worker.state in GOING_DOWN or worker.told_to_stop,

@@ -71,9 +71,7 @@ class Slot:
         self.failure: Failure | None = None
         self.size = 0  # bytes of the model's files
         self.digest = ""  # of the model's files
-        self.for_client = (
-            key.client
-        )  # whose swap wishes for it; that client's old model may go for it
+        self.swapping: list[str] = []  # clients about to swap to it; their old models may go for it
         self.queued = 0  # wishes that wait for room
         self.waiting = 0
         self.restarts = 0
@@ -231,8 +229,11 @@ class Slot:
             await self._queue()
         except SupervisorError as error:
             logger.warning("not restarted: %s", error)
+            self._wanted = self.explicit = False
+            self.failure = None  # it was not at fault this time: the next wish may try again
         finally:
             self._restart = None
+        self._owner.slot_changed(self)
 
     def forget_failure(self) -> None:
         """Let the next wish try again, whatever failed before."""

@@ -20,15 +20,17 @@ from ..errors import (
     UnknownModel,
     UnknownWorker,
 )
+from ..policy.admission import total
 from ..states import State
 from .admission import Admission
 from .ledger import recharged
 from .slot import Slot
+from .views import Books
 from .worker import Worker
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
 
     from ..domain import CatalogueEntry
     from ..policy.admission import Snapshot
@@ -170,9 +172,19 @@ class Slots:
         """Take the slot out of the queue for room."""
         self.admission.withdraw(slot, error)
 
-    def snapshot(self, client: str) -> Snapshot:
-        """Return what holds memory now, as a wish of this client finds it."""
-        return self._ledger.snapshot(self.all(), self.workers(), client)
+    def snapshot(self, clients: Collection[str] = ()) -> Snapshot:
+        """Return what holds memory now, as a wish of these clients finds it."""
+        return self._ledger.snapshot(self.all(), self.workers(), clients)
+
+    def books(self) -> Books:
+        """Return the budgets, the charges and the queue."""
+        snapshot = self.snapshot()
+        return Books(
+            budgets=dict(snapshot.budgets),
+            charged=total(snapshot.residents),
+            own=self._ledger.own_memory(),
+            queue=self.admission.queue,
+        )
 
     def learned(self, slot: Slot) -> Footprint | None:
         """Return what was measured of the slot's model before."""
@@ -198,7 +210,7 @@ class Slots:
             framework=worker.framework,
         )
         self.persist(self._store.put_footprint, self._footprint_key(slot), footprint)
-        snapshot = self.snapshot("")
+        snapshot = self.snapshot()
         worker.charges = recharged(
             worker.charges, footprint, worker.spec.device, snapshot.budgets, snapshot.residents
         )
@@ -224,6 +236,7 @@ class Slots:
             temp_dir=self._services.temp_dir(uid),
             device=device.uuid if device else None,
             gpu_memory_limit=charge.gpu_memory_limit,
+            host_memory_limit=options.ram,
             threads=options.threads or self._defaults.threads,
             max_batch_size=self._defaults.max_batch_size,
         )

@@ -140,6 +140,12 @@ def total(residents: Iterable[Resident]) -> dict[str, int]:
     return sums
 
 
+def lacking(snapshot: Snapshot, candidates: Iterable[Candidate]) -> set[str]:
+    """Return the resources of which too little is free now for any of the candidates."""
+    now = _free(snapshot, snapshot.residents)
+    return {name for candidate in candidates for name in _lacks(candidate, now)}
+
+
 def blocker(snapshot: Snapshot, resident: Resident) -> Blocker | None:
     """Return why a worker may not be evicted now; None if it may, or is going already."""
     if resident.going_down:
