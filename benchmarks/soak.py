@@ -10,6 +10,7 @@ import psutil
 from modelsup.client import Client
 
 from examples.local_supervisor import local_supervisor
+from examples.tree_memory import tree_memory
 
 from .report import Report, progress
 
@@ -25,7 +26,7 @@ STEPS = 10  # lines of progress per kind of model
 class State:
     """The supervisor and its forkservers at one moment. Sizes in bytes."""
 
-    private: int
+    anonymous: int  # without page cache, whose shares move with unrelated programs
     descriptors: int
     threads: int
     zombies: int
@@ -48,7 +49,7 @@ def run(model: Path, echo_cycles: int, keras_cycles: int) -> Report:
         columns=("model", "cycles", "seconds each", "MB", "descriptors", "threads", "zombies"),
         lines=[_line(row) for row in rows],
         notes=[
-            f"private memory and counts, after the last cycle less after cycle {WARM_UP}",
+            f"anonymous memory and counts, after the last cycle less after cycle {WARM_UP}",
             "zombies: as they are at the end",
         ],
         data={"rows": rows},
@@ -61,7 +62,7 @@ def _line(row: dict[str, Any]) -> list[str]:
         row["runtime"],
         str(row["cycles"]),
         f"{row['seconds_per_cycle']:.3f}",
-        f"{growth['private'] / MB:.1f}",
+        f"{growth['anonymous'] / MB:.1f}",
         f"{growth['descriptors']:+d}",
         f"{growth['threads']:+d}",
         str(row["zombies"]),
@@ -87,7 +88,7 @@ def _soak(
         "cycles": cycles,
         "seconds_per_cycle": seconds / max(1, cycles),
         "growth": {
-            "private": after.private - before.private,
+            "anonymous": after.anonymous - before.anonymous,
             "descriptors": after.descriptors - before.descriptors,
             "threads": after.threads - before.threads,
             "processes": after.processes - before.processes,
@@ -107,7 +108,7 @@ def _state(pid: int) -> State:
     tree = [supervisor, *supervisor.children(recursive=True)]
     alive = [p for p in tree if p.status() != psutil.STATUS_ZOMBIE]
     return State(
-        private=sum(p.memory_full_info().uss for p in alive),
+        anonymous=tree_memory([pid]).anonymous,
         descriptors=sum(p.num_fds() for p in alive),
         threads=sum(p.num_threads() for p in alive),
         zombies=len(tree) - len(alive),
