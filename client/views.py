@@ -109,7 +109,12 @@ class WorkerMemory:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """The process of one loaded model. `private_to` is the client that has it for itself."""
+    """The process of one loaded model. `private_to` is the client that has it for itself.
+
+    `charges` are the bytes that the budget counts for it, by resource: "host", or the UUID of a
+    GPU; `estimated` until its model has been measured. `memory_stages` has its private bytes by
+    stage of the load. `framework` is that of its runtime, with its version.
+    """
 
     id: str
     model: str
@@ -128,6 +133,10 @@ class WorkerInfo:
     restarts: int = 0
     memory: WorkerMemory | None = None
     gpu_memory_limit_bytes: int | None = None
+    charges: dict[str, int] = field(default_factory=dict)
+    estimated: bool = False
+    memory_stages: dict[str, int] = field(default_factory=dict)
+    framework: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
 
@@ -182,11 +191,18 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Host memory: the machine's, the supervisor's limit, and the share of each kind of process."""
+    """Host memory: the machine's, the supervisor's limit, and the share of each kind of process.
+
+    The charges of the workers never pass the budget, which leaves out the reserve and what the
+    supervisor takes itself, its own bytes.
+    """
 
     total_bytes: int
     available_bytes: int
     limit_bytes: int | None = None
+    budget_bytes: int | None = None
+    charged_bytes: int | None = None
+    own_bytes: int | None = None
     supervisor_bytes: int | None = None
     forkservers_bytes: int | None = None
     workers_bytes: int | None = None
@@ -205,9 +221,37 @@ class WorkerShare:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that uses a GPU; `worker` is its id if it is one."""
+
+    pid: int
+    memory_bytes: int | None = None
+    worker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU: what is budgeted, charged, and really used. `reason` says why a figure is None."""
+
+    uuid: str
+    name: str
+    index: int
+    total_bytes: int
+    budget_bytes: int | None = None
+    charged_bytes: int = 0
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    workers_bytes: int | None = None
+    others_bytes: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """Who uses how much. `gpus` has the supervisor's own form, one object each."""
+    """Who uses how much. `queue` names the models that wait for room, first in line first."""
 
     host: HostMemory
-    gpus: tuple[dict[str, Any], ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     workers: tuple[WorkerShare, ...] = ()
+    queue: tuple[str, ...] = ()

@@ -147,7 +147,8 @@ class _Daemon:
         settings = self.settings
         logs = LogBook(settings.log_lines)
         launcher = LocalLauncher(self.folder.run, logs, settings.forkserver_ttl)
-        fleet = self._fleet(launcher, logs)
+        gpus = Gpus(memory_back_timeout=settings.memory_back_timeout)
+        fleet = self._fleet(launcher, logs, gpus)
         told = asyncio.Event()
         facts = DaemonFacts(
             version=version("modelsup"),
@@ -155,6 +156,7 @@ class _Daemon:
             state_dir=str(self.folder.path),
             started_at=time.time(),
             launcher=launcher,
+            nvml=gpus.nvml,
             request_stop=told.set,
         )
         app = self._app(fleet, facts, logs)
@@ -181,12 +183,12 @@ class _Daemon:
         host, port = self.listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def _fleet(self, launcher: LocalLauncher, logs: LogBook) -> Fleet:
+    def _fleet(self, launcher: LocalLauncher, logs: LogBook, gpus: Gpus) -> Fleet:
         settings = self.settings
         services = Services(
             launcher=launcher,
             logs=logs,
-            devices=Gpus(),
+            devices=gpus,
             clock=SystemClock(),
             timeouts=Timeouts(
                 load=settings.load_timeout,

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .adapters import host
-from .http.control_ports import Forkserver, HostMemory
+from .http.control_ports import Forkserver, Gpu, GpuProcess, HostMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .adapters.launcher import LocalLauncher
+    from .adapters.nvml import GpuInfo, GpuState, Nvml
     from .domain import Memory
 
 
@@ -25,6 +26,7 @@ class DaemonFacts:
     state_dir: str
     started_at: float
     launcher: LocalLauncher
+    nvml: Nvml
     request_stop: Callable[[], None]
     restoring: bool = True
     is_stopping: bool = False
@@ -44,6 +46,12 @@ class DaemonFacts:
         """Return the forkservers."""
         return [Forkserver(f.runtime, f.pid, f.state) for f in self.launcher.forkservers()]
 
+    async def gpus(self) -> Sequence[Gpu]:
+        """Read the GPUs, within NVML's deadline."""
+        states = await self.nvml.sample()
+        found = self.nvml.devices()
+        return [_gpu(info, states[info.uuid]) for info in found if info.uuid in states]
+
     def process_memory(self, pid: int) -> Memory | None:
         """Measure a process; None when it is gone."""
         return host.process_memory(pid)
@@ -52,3 +60,19 @@ class DaemonFacts:
         """Measure the machine."""
         total, available = host.machine_memory()
         return HostMemory(total, available, host.memory_limit())
+
+
+def _gpu(info: GpuInfo, state: GpuState) -> Gpu:
+    processes = state.processes
+    return Gpu(
+        uuid=info.uuid,
+        name=info.name,
+        index=info.index,
+        total=state.total,
+        used=state.used,
+        free=state.free,
+        processes=None
+        if processes is None
+        else tuple(GpuProcess(process.pid, process.memory) for process in processes),
+        reason=state.reason,
+    )

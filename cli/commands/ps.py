@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,12 +11,18 @@ from .. import output
 from ..context import Context, pass_context
 from ..parameters import json_option
 
+if TYPE_CHECKING:
+    from modelsup.client import WorkerInfo
+
 
 @click.command()
 @json_option
 @pass_context
 def ps(context: Context, *, as_json: bool) -> None:
-    """List the workers: the processes of the loaded models."""
+    """List the workers: the processes of the loaded models.
+
+    MEMORY is what a worker uses now, CHARGED what the memory budget counts for it.
+    """
     with context.client() as client:
         workers = client.workers()
     if as_json:
@@ -31,6 +38,8 @@ def ps(context: Context, *, as_json: bool) -> None:
             "PID",
             "DEVICE",
             "MEMORY",
+            "GUARD",
+            "CHARGED",
             "IN FLIGHT",
             "REQUESTS",
             "RESTARTS",
@@ -46,6 +55,8 @@ def ps(context: Context, *, as_json: bool) -> None:
                 str(worker.pid or "-"),
                 worker.device or "cpu",
                 output.size(worker.memory.pss_bytes if worker.memory else None),
+                worker.guard or "-",
+                charged(worker),
                 str(worker.in_flight),
                 str(worker.requests),
                 str(worker.restarts),
@@ -55,6 +66,14 @@ def ps(context: Context, *, as_json: bool) -> None:
             for worker in workers
         ],
     )
+
+
+def charged(worker: WorkerInfo) -> str:
+    """Return what the budget counts for a worker: "~142 MB, GPU 2.0 GB"; "~": estimated."""
+    mark = "~" if worker.estimated else ""
+    on_gpus = sum(count for name, count in worker.charges.items() if name != "host")
+    text = f"{mark}{output.size(worker.charges.get('host'))}"
+    return f"{text}, GPU {mark}{output.size(on_gpus)}" if on_gpus else text
 
 
 def _ago(then: float | None, now: float) -> str:

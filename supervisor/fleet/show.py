@@ -37,6 +37,10 @@ def worker_view(
         last_used_at=used,
         restarts=worker.restarts,
         gpu_memory_limit_bytes=worker.spec.gpu_memory_limit,
+        charges=worker.charges,
+        estimated=worker.estimated,
+        memory_stages=worker.memory,
+        framework=worker.framework or None,
         seconds=dict(worker.seconds),
         failure=worker.failure,
     )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from modelsup.worker.contract import Signature
 
     from ..domain import Failure, Options, Receipt
@@ -32,6 +34,10 @@ class WorkerView:
     last_used_at: float | None
     restarts: int
     gpu_memory_limit_bytes: int | None
+    charges: Mapping[str, int]  # bytes by resource: the host, or a GPU's UUID
+    estimated: bool  # the charges: nobody has measured the model yet
+    memory_stages: dict[str, int]  # private bytes by stage of the load, once it is ready
+    framework: str | None  # name and version, once it is ready
     seconds: dict[str, float]  # by stage of the load
     failure: Failure | None
 
@@ -69,6 +75,16 @@ class ClientView:
 
 
 @dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What may be charged, what is charged, and who waits. Bytes by resource."""
+
+    budgets: dict[str, int]
+    charged: dict[str, int]
+    own: int  # of the host's memory, for the supervisor and its forkservers; not in the budget
+    queue: tuple[str, ...]  # models that wait for room, first in line first
+
+
 class Plan:
     """What a load would do now. `fits`: "now", "after eviction", "after waiting" or "no".
 

@@ -9,7 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ..domain import Memory, Options, Receipt
-    from ..fleet.views import ClientView, Loaded, ModelView, Plan, Released, Swapped, WorkerView
+    from ..fleet.views import (
+        Books,
+        ClientView,
+        Loaded,
+        ModelView,
+        Plan,
+        Released,
+        Swapped,
+        WorkerView,
+    )
 
 
 class ControlledFleet(Protocol):
@@ -43,6 +52,10 @@ class ControlledFleet(Protocol):
 
     def worker(self, uid: str) -> WorkerView:
         """Return one worker. Raises UnknownWorker."""
+        ...
+
+    def books(self) -> Books:
+        """Return what is budgeted and charged, and which models wait."""
         ...
 
     def clients(self) -> list[ClientView]:
@@ -110,6 +123,28 @@ class HostMemory:
     limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that uses a GPU. The pid is as the driver sees it."""
+
+    pid: int
+    memory: int | None  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU at one moment. Sizes in bytes; `reason` says why something is None."""
+
+    uuid: str
+    name: str
+    index: int  # N of "gpu:N"
+    total: int
+    used: int | None
+    free: int | None
+    processes: tuple[GpuProcess, ...] | None
+    reason: str | None
+
+
 class LogLine(Protocol):
     """One line that a worker printed."""
 
@@ -158,6 +193,10 @@ class Facts(Protocol):
 
     def forkservers(self) -> Sequence[Forkserver]:
         """Return the forkservers. Called on the event loop."""
+        ...
+
+    async def gpus(self) -> Sequence[Gpu]:
+        """Read the GPUs, within a bounded time. Called on the event loop."""
         ...
 
     def request_stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The calls about the supervisor itself: its status, its end, and where the memory is."""
+"""The calls about the supervisor itself: its status and its end."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Response, request
 
 from ..states import State
-from .control_answers import answer, memory_json, memory_of, worker_memory
+from .control_answers import answer
 from .request_bodies import no_query, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..domain import Memory
-    from ..fleet.views import WorkerView
-    from .control_ports import ControlledFleet, Facts, Forkserver
+    from .control_ports import ControlledFleet, Facts
     from .on_loop import OnLoop
 
 
 def add_status_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts) -> None:
-    """Add /api/status, /api/stop and /api/memory."""
+    """Add /api/status and /api/stop."""
 
     @app.get("/api/status")
     def status() -> Response:
@@ -34,12 +30,6 @@ def add_status_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop, facts
         read_json(request.get_data(), request.content_type).done()
         on_loop.call(facts.request_stop)
         return answer({"state": "stopping", "pid": facts.pid}, 202)
-
-    @app.get("/api/memory")
-    def memory() -> Response:
-        no_query(request.args)
-        workers, forkservers = on_loop.call(lambda: (fleet.workers(), list(facts.forkservers())))
-        return answer(_memory(facts, workers, forkservers))
 
 
 def _status(fleet: ControlledFleet, facts: Facts) -> dict[str, Any]:
@@ -60,34 +50,3 @@ def _status(fleet: ControlledFleet, facts: Facts) -> dict[str, Any]:
         "clients": len(fleet.clients()),
         "forkservers": list(facts.forkservers()),
     }
-
-
-def _memory(
-    facts: Facts, workers: Sequence[WorkerView], forkservers: Sequence[Forkserver]
-) -> dict[str, Any]:
-    measured = [(worker, worker_memory(facts, worker)) for worker in workers]
-    own = _pss([memory_of(facts, facts.pid)])
-    theirs = _pss([memory_of(facts, forkserver.pid) for forkserver in forkservers])
-    models = _pss([memory for _, memory in measured])
-    host = facts.host_memory()
-    return {
-        "host": {
-            "total_bytes": host.total,
-            "available_bytes": host.available,
-            "limit_bytes": host.limit,
-            "supervisor_bytes": own,
-            "forkservers_bytes": theirs,
-            "workers_bytes": models,
-            "tree_bytes": own + theirs + models,
-        },
-        "gpus": [],
-        "workers": [
-            {"id": worker.id, "model": worker.model, **memory_json(memory)}
-            for worker, memory in measured
-            if memory is not None
-        ],
-    }
-
-
-def _pss(measured: Sequence[Memory | None]) -> int:
-    return sum(memory.pss for memory in measured if memory is not None)

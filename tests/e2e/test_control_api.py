@@ -67,6 +67,10 @@ WORKER = {
     "restarts": int,
     "memory": {"pss_bytes": int, "uss_bytes": int, "rss_bytes": int},
     "gpu_memory_limit_bytes": (int, None),
+    "charges": dict,
+    "estimated": bool,
+    "memory_stages": dict,
+    "framework": (str, None),
     "seconds": dict,
     "failure": (dict, None),
 }
@@ -119,6 +123,9 @@ MEMORY = {
         "total_bytes": int,
         "available_bytes": int,
         "limit_bytes": (int, None),
+        "budget_bytes": int,
+        "charged_bytes": int,
+        "own_bytes": int,
         "supervisor_bytes": int,
         "forkservers_bytes": int,
         "workers_bytes": int,
@@ -126,6 +133,7 @@ MEMORY = {
     },
     "gpus": list,
     "workers": list,
+    "queue": list,
 }
 
 

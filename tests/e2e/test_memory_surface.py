@@ -72,3 +72,46 @@ def test_a_plan_says_what_would_happen_and_does_nothing(
 
 def test_a_plan_of_what_is_not_there(shared_supervisor: Any) -> None:
     assert shared_supervisor.run("plan", "nobody", check=False).returncode == 4
+
+
+def test_workers_show_what_they_are_charged(
+    shared_supervisor: Any, echo_model: Callable[..., str]
+) -> None:
+    client = shared_supervisor.client
+    client.load("m", echo_model("m"), ram="300MB")
+    (worker,) = client.workers()
+    assert worker.charges == {"host": 300 * 10**6}
+    assert worker.framework.startswith("echo")
+    assert worker.memory_stages.keys() >= {"load", "steady", "peak"}
+    memory = client.memory()
+    assert memory.host.charged_bytes == 300 * 10**6
+    assert memory.host.own_bytes > 0
+    assert memory.host.budget_bytes + memory.host.own_bytes < memory.host.limit_bytes
+    assert (memory.gpus, memory.queue) == ((), ())
+    header, row = shared_supervisor.run("ps").stdout.splitlines()
+    assert row[header.index("CHARGED") :].startswith("300 MB ")
+    client.unload("m")
+    assert client.memory().host.charged_bytes == 0
+
+
+GIB = 2**30
+CONTEXT = 450 * 10**6
+
+
+def test_the_memory_of_a_gpu_is_split_into_ours_others_and_free(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str], fake_gpus: Any
+) -> None:
+    fake_gpus.add(f"process 7 GPU-a {GIB}")
+    client = start_supervisor(environment=fake_gpus.environment).client
+    model = echo_model("m", fake_gpu=str(fake_gpus.path), on_load=[f"gpu:{2 * GIB}"])
+    client.load("m", model, gpu_memory=2 * GIB)
+    (worker,) = client.workers()
+    (gpu,) = client.memory().gpus
+    assert (gpu.uuid, gpu.index, gpu.total_bytes) == ("GPU-a", 0, 8 * GIB)
+    assert gpu.charged_bytes == worker.charges["GPU-a"] == 2 * GIB + CONTEXT
+    assert gpu.budget_bytes == 8 * GIB - int(8 * GIB * 0.05)
+    assert (gpu.workers_bytes, gpu.others_bytes) == (2 * GIB, GIB)
+    assert {p.pid: (p.memory_bytes, p.worker) for p in gpu.processes} == {
+        7: (GIB, None),
+        worker.pid: (2 * GIB, worker.id),
+    }

@@ -59,6 +59,10 @@ WORKER = {
     "restarts": 0,
     "memory": {"pss_bytes": 48_000_000, "uss_bytes": 1, "rss_bytes": 2},
     "gpu_memory_limit_bytes": None,
+    "charges": {"host": 142_000_000, "GPU-a": 2_000_000_000},
+    "estimated": True,
+    "memory_stages": {"load": 40_000_000, "peak": 48_000_000},
+    "framework": "echo 1",
     "seconds": {},
     "failure": None,
 }
@@ -337,6 +341,7 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
         "PID",
         "DEVICE",
         "MEMORY",
+        "CHARGED",
         "IN",
         "FLIGHT",
         "REQUESTS",
@@ -353,6 +358,11 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
         "cpu",
         "48.0",
         "MB",
+        "~142",
+        "MB,",
+        "GPU",
+        "~2.0",
+        "GB",
         "2",
         "30",
         "0",
@@ -360,6 +370,14 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
         "john,",
         "anna",
     ]
+
+
+def test_ps_in_json(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("GET /api/workers", {"workers": [WORKER]})
+
+    assert main(["ps", "--json"]) == 0
+    (printed,) = json.loads(capsys.readouterr().out)
+    assert {name: printed[name] for name in WORKER} == WORKER
 
 
 def test_ps_in_json_with_nothing_loaded(supervisor: Supervisor, capsys: Capture) -> None:

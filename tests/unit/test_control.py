@@ -14,6 +14,7 @@ import pytest
 from modelsup.supervisor import errors
 from modelsup.supervisor.domain import Failure, Memory, Options, Receipt
 from modelsup.supervisor.fleet.views import (
+    Books,
     ClientView,
     Loaded,
     ModelView,
@@ -23,7 +24,7 @@ from modelsup.supervisor.fleet.views import (
     WorkerView,
 )
 from modelsup.supervisor.http.control import Control, create_control
-from modelsup.supervisor.http.control_ports import Forkserver, HostMemory
+from modelsup.supervisor.http.control_ports import Forkserver, Gpu, GpuProcess, HostMemory
 from modelsup.supervisor.policy.admission import Victim
 from modelsup.worker.contract import Signature, TensorInfo
 
@@ -60,7 +61,7 @@ WORKER = WorkerView(
     pid=11,
     state="ready",
     since=1.0,
-    device=None,
+    device="GPU-a",
     private_to=None,
     clients=("john",),
     pinned=False,
@@ -69,6 +70,10 @@ WORKER = WorkerView(
     last_used_at=None,
     restarts=0,
     gpu_memory_limit_bytes=None,
+    charges={"host": 400, "GPU-a": 5000},
+    estimated=False,
+    memory_stages={"load": 80, "peak": 90},
+    framework="tensorflow 2.21.0",
     seconds={"load": 0.5},
     failure=None,
 )
@@ -87,6 +92,18 @@ PLAN = Plan(
     seconds=None,
 )
 RECEIPT = Receipt("m", "w1", "drained", 2, 0, 1000, {"GPU-a": 5}, True, 0.1, 0.2, 0.3, 0.4)
+
+
+GPU = Gpu(
+    uuid="GPU-a",
+    name="H200",
+    index=0,
+    total=8000,
+    used=6000,
+    free=2000,
+    processes=(GpuProcess(11, 4500), GpuProcess(99, 1000)),
+    reason=None,
+)
 
 
 class Fleet:
@@ -132,6 +149,10 @@ class Fleet:
         if uid != "w1":
             raise errors.UnknownWorker(f"no worker {uid!r}")
         return WORKER
+
+    def books(self) -> Books:
+        self._note("books")
+        return Books({"host": 1800, "GPU-a": 7600}, {"host": 400, "GPU-a": 5000}, 530, ("n",))
 
     def clients(self) -> list[ClientView]:
         self._note("clients")
@@ -191,6 +212,10 @@ class Facts:
 
     def __init__(self) -> None:
         self.stop_requested = False
+        self.gpu = GPU
+
+    async def gpus(self) -> list[Gpu]:
+        return [self.gpu]
 
     def stopping(self) -> bool:
         return self.stop_requested
@@ -277,16 +302,66 @@ def test_memory_sums_the_tree(api: FlaskClient) -> None:
             "total_bytes": 4000,
             "available_bytes": 3000,
             "limit_bytes": 2000,
+            "budget_bytes": 1800,
+            "charged_bytes": 400,
+            "own_bytes": 530,
             "supervisor_bytes": 30,
             "forkservers_bytes": 500,
             "workers_bytes": 100,
             "tree_bytes": 630,
         },
-        "gpus": [],
+        "gpus": [
+            {
+                "uuid": "GPU-a",
+                "name": "H200",
+                "index": 0,
+                "total_bytes": 8000,
+                "budget_bytes": 7600,
+                "charged_bytes": 5000,
+                "used_bytes": 6000,
+                "free_bytes": 2000,
+                "workers_bytes": 4500,
+                "others_bytes": 1500,
+                "processes": [
+                    {"pid": 11, "memory_bytes": 4500, "worker": "w1"},
+                    {"pid": 99, "memory_bytes": 1000, "worker": None},
+                ],
+                "reason": None,
+            }
+        ],
         "workers": [
             {"id": "w1", "model": "m", "pss_bytes": 100, "uss_bytes": 90, "rss_bytes": 120}
         ],
+        "queue": ["n"],
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "held", "others", "reason"),
+    [
+        ({"processes": ()}, 0, 6000, None),
+        ({"processes": (GpuProcess(11, None),), "reason": "unknown"}, None, None, "unknown"),
+        ({"processes": None, "reason": "too old"}, None, None, "too old"),
+        ({"used": None, "processes": None, "reason": "hangs"}, None, None, "hangs"),
+        (
+            {"processes": (GpuProcess(4711, 5000),)},
+            None,
+            None,
+            "none of its processes has the pid of a worker",
+        ),
+    ],
+)
+def test_what_is_not_known_of_a_gpu_is_null_with_a_reason(
+    api: FlaskClient,
+    facts: Facts,
+    changes: dict[str, Any],
+    held: int | None,
+    others: int | None,
+    reason: str | None,
+) -> None:
+    facts.gpu = dataclasses.replace(GPU, **changes)
+    (gpu,) = api.get("/api/memory").get_json()["gpus"]
+    assert (gpu["workers_bytes"], gpu["others_bytes"], gpu["reason"]) == (held, others, reason)
 
 
 def test_a_model_is_shown_with_its_signatures(api: FlaskClient) -> None:
