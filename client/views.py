@@ -139,6 +139,7 @@ class WorkerInfo:
     framework: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
+    guard: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ WORKER = {
     "framework": (str, None),
     "seconds": dict,
     "failure": (dict, None),
+    "guard": (str, None),
 }
 CLIENT = {
     "id": str,

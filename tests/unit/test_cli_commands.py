@@ -65,6 +65,7 @@ WORKER = {
     "framework": "echo 1",
     "seconds": {},
     "failure": None,
+    "guard": "watcher",
 }
 MODEL = {
     "name": "m",
@@ -341,6 +342,7 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
         "PID",
         "DEVICE",
         "MEMORY",
+        "GUARD",
         "CHARGED",
         "IN",
         "FLIGHT",
@@ -358,6 +360,7 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
         "cpu",
         "48.0",
         "MB",
+        "watcher",
         "~142",
         "MB,",
         "GPU",
