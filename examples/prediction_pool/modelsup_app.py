@@ -1,0 +1,23 @@
+"""The application on modelsup: it holds no model, and all its users share one worker.
+
+python -m examples.prediction_pool.modelsup_app SUPERVISOR_URL MODEL
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from modelsup.client import Client
+
+from .web import classifier_app, serve
+
+
+def main(url: str, model: str) -> None:
+    """Serve with what the model `model` of the supervisor at `url` predicts."""
+    with Client(url) as client:
+        serve(classifier_app(lambda batch: np.asarray(client.predict(model, batch))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
