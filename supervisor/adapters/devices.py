@@ -40,10 +40,10 @@ class Gpus:
         if wanted is None:
             if found and not usable:
                 logger.warning("every GPU is lost: a model goes to the CPU instead")
-            return next((Device(gpu.uuid, gpu.total) for gpu in usable.values()), None)
+            return next(map(self._device, usable.values()), None)
         if wanted not in usable:
             raise BadDevice(self._refusal(wanted, list(usable)))
-        return Device(usable[wanted].uuid, usable[wanted].total)
+        return self._device(usable[wanted])
 
     def _refusal(self, wanted: str, usable: list[str]) -> str:
         there = ", ".join([CPU, *usable])
@@ -55,7 +55,10 @@ class Gpus:
     def all(self) -> list[Device]:
         """Return the GPUs that work."""
         working = [gpu for gpu in self.nvml.devices() if not self.nvml.is_lost(gpu.uuid)]
-        return [Device(gpu.uuid, gpu.total) for gpu in working]
+        return [self._device(gpu) for gpu in working]
+
+    def _device(self, gpu: GpuInfo) -> Device:
+        return Device(gpu.uuid, gpu.total, self.nvml.reserved(gpu.uuid))
 
     async def hold(self, uuid: str, pid: int) -> Hold:
         """Return what a live worker holds of a GPU now, to compare with after its end."""

@@ -19,18 +19,23 @@ class LocalHost:
 
     def __init__(self, helpers: Callable[[], Iterable[int]]) -> None:
         self._helpers = helpers
-        self._own = 0
+        self._own = self._limit = 0
         self._measured_at = float("-inf")
 
     def memory_limit(self) -> int:
         """Return the bytes that supervisor and workers may use: of the cgroup, or the machine."""
-        return memory_limit()
+        self._measure()
+        return self._limit
 
     def own_memory(self) -> int:
         """Return the bytes that the supervisor and its forkservers take; a few seconds old."""
+        self._measure()
+        return self._own
+
+    def _measure(self) -> None:
         now = time.monotonic()
         if now - self._measured_at > FRESH:
             self._measured_at = now
+            self._limit = memory_limit()
             pids = [os.getpid(), *self._helpers()]
             self._own = sum(m.pss for pid in pids if (m := process_memory(pid)) is not None)
-        return self._own

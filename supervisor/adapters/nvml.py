@@ -86,6 +86,8 @@ class Nvml:
         threading.Thread(target=self._work, name="nvml", daemon=True).start()
         self._reading = self._begin(self._library.open)
         wait_for([self._reading], start_deadline)
+        if self._reading.done() and self._reading.exception() is None:
+            self._states = self._reading.result()
         self._note("", self.reason)
 
     def devices(self) -> tuple[GpuInfo, ...]:
@@ -103,6 +105,11 @@ class Nvml:
         """Return whether the last sample found this GPU lost."""
         state = self._states.get(uuid)
         return state is not None and state.lost
+
+    def reserved(self, uuid: str) -> int:
+        """Return the bytes that the driver kept for itself at the last sample, 0 if not told."""
+        state = self._states.get(uuid)
+        return state.reserved or 0 if state is not None else 0
 
     async def sample(self) -> States:
         """Read all GPUs; return their states by UUID, within the deadline.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 LOG_LINES_OF_A_FAILURE: Final = 20
 DEATH_NOTICE: Final = 1.0  # seconds until the end of a process that takes no connection is known
+LEAK_PAUSE: Final = 0.1  # seconds between two looks for memory that did not come back
 _BAD: Final = frozenset({State.FAILED, State.STUCK, State.LEAKED})
 
 
@@ -117,6 +119,7 @@ class Worker:
         self._on_change = on_change
         self._on_idle = on_idle
         self._hold: Hold | None = None  # of its GPU, once it is ready
+        self._loads = False  # its runtime has begun to load, and may have touched the GPU
         self._created = services.clock.monotonic()
         self.traffic.last_end = self.traffic.last_answer = self._created
         self._told: Failure | None = None
@@ -125,6 +128,7 @@ class Worker:
         self._stop: _Stop | None = None
         self._nudge = asyncio.Event()  # a message, a wish to stop, or a verdict has come
         self._up = asyncio.Event()  # ready, or never to be
+        self._explained = asyncio.Event()  # why it failed is known
         self._ended = asyncio.Event()
         self._receipt: Receipt | None = None
         self._task = asyncio.get_running_loop().create_task(self._live(), name=f"worker {self.uid}")
@@ -198,6 +202,13 @@ class Worker:
         await self._ended.wait()
         return self._receipt
 
+    async def until_explained(self) -> Failure | None:
+        """Return why it failed, waiting for DEATH_NOTICE s at most; None if it did not fail."""
+        if self._stop is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._explained.wait(), DEATH_NOTICE)
+        return self.failure
+
     def load_error(self) -> LoadFailed | Stopping:
         """Return the error for who waited in vain for this worker."""
         name = self.key.model
@@ -235,6 +246,7 @@ class Worker:
         logger.log(level, "worker %s", self.state, extra=facts)
 
     def _on_status(self, message: StatusMessage) -> None:
+        self._loads = True
         if self.state not in COMING_UP:
             return
         self.seconds.update(message.seconds)
@@ -334,24 +346,33 @@ class Worker:
         if not await _within(exited, self._services.timeouts.kill):
             self.handle.kill()  # it said that it failed, or was condemned, and yet it is there
             if not await _within(exited, self._services.timeouts.kill):
-                await self._be_stuck(exited)
+                await self._be_stuck(exited, self._hold)
                 return
         self.handle.dispose()
         end = exited.result()
         log = self._services.logs.last_lines(self.uid, LOG_LINES_OF_A_FAILURE)
+        failure = explain_exit(end, doing, self._told, log)
+        self._explain(failure)
+        if self.spec.device is not None:
+            self._move(State.STOPPING)  # at once: its GPU memory may take a while to be back
+        hold, expected = self._hold, self._expected()
+        if hold is None:  # of a process that has ended, only what is still listed can be told
+            hold, expected = await self._holds_now(), 0
+        back = await self._reclaimed(hold, expected)
         if self._stop is not None:
             self._receipt = Receipt(self.key.model, self.uid, "crashed")
-        failure = explain_exit(end, doing, self._told, log)
-        back = await self._reclaimed(self._hold)
-        if self._hold is not None and back is not None and back.verdict == "held":
-            self.failure = replace(failure, at=self._services.clock.wall())
+        if hold is not None and back is not None and back.verdict == "held":
             self._ended.set()
-            await self._be_leaked(self._hold, back.reason)
+            await self._be_leaked(hold, back.reason)
         else:
             self._fail(failure)
 
-    def _fail(self, failure: Failure) -> None:
+    def _explain(self, failure: Failure) -> None:
         self.failure = replace(failure, at=self._services.clock.wall())
+        self._explained.set()
+
+    def _fail(self, failure: Failure) -> None:
+        self._explain(failure)
         self._ended.set()
         self._move(State.FAILED)
 
@@ -376,11 +397,11 @@ class Worker:
             killed = True
             self.handle.kill()
             if not await _within(exited, self._services.timeouts.kill):
-                await self._be_stuck(exited)
+                await self._be_stuck(exited, hold)
                 return
         times.exited = clock()
         self.handle.dispose()
-        gpu = await self._reclaimed(hold)
+        gpu = await self._reclaimed(hold, self._expected())
         times.back = clock()
         completed = self.traffic.completed - stop.completed
         outcome: Outcome = "drained"
@@ -433,11 +454,17 @@ class Worker:
             return None
         return await self._services.devices.hold(self.spec.device, self.handle.pid)
 
-    async def _reclaimed(self, hold: Hold | None) -> Reclaimed | None:
+    def _expected(self) -> int | None:
+        """Return the bytes that it is thought to hold of its GPU, if the driver tells none."""
+        if not self._loads:
+            return 0
+        charged = self.charges.get(self.spec.device) if self.spec.device else None
+        return charged if self.gpu_bytes is None else self.gpu_bytes
+
+    async def _reclaimed(self, hold: Hold | None, expected: int | None) -> Reclaimed | None:
         """Wait until the GPU memory is back; None on the CPU, whose memory is back at the exit."""
-        if hold is None or self.spec.device is None:
+        if hold is None:
             return None
-        expected = self.charges.get(self.spec.device) if self.gpu_bytes is None else self.gpu_bytes
         return await self._services.devices.reclaimed(hold, expected)
 
     async def _be_leaked(self, hold: Hold, reason: str) -> None:
@@ -445,8 +472,10 @@ class Worker:
         facts = {"worker": self.uid, "gpu": self.spec.device, "reason": reason}
         logger.error("a worker has ended, but its GPU memory is not back", extra=facts)
         self._move(State.LEAKED)
-        while (found := await self._reclaimed(hold)) is not None and found.verdict == "held":
-            pass  # each look takes its time
+        verdict = "held"
+        while verdict == "held":
+            await asyncio.sleep(LEAK_PAUSE)
+            verdict = (await self._services.devices.reclaimed(hold, self._expected())).verdict
         self._move(State.GONE)
 
     def _memory_now(self) -> int:
@@ -454,7 +483,7 @@ class Worker:
         memory = self.handle.memory()
         return memory.uss if memory else 0
 
-    async def _be_stuck(self, exited: asyncio.Future[Exit]) -> None:
+    async def _be_stuck(self, exited: asyncio.Future[Exit], hold: Hold | None) -> None:
         """Give up waiting, but not watching."""
         assert self.handle is not None
         logger.error("a worker does not exit even after SIGKILL", extra={"worker": self.uid})
@@ -462,7 +491,11 @@ class Worker:
         self._move(State.STUCK)
         await exited
         self.handle.dispose()
-        self._move(State.GONE)
+        back = await self._reclaimed(hold, self._expected())
+        if hold is not None and back is not None and back.verdict == "held":
+            await self._be_leaked(hold, back.reason)
+        else:
+            self._move(State.GONE)
 
 
 def _is_orderly(end: Exit) -> bool:
