@@ -19,8 +19,10 @@ import uvicorn
 import uvloop
 from modelsup.worker.http_protocol import JoiningProtocol
 
+from .adapters.cgroup import find_cgroups
 from .adapters.devices import Gpus
 from .adapters.file_sources import FileSources
+from .adapters.guard import Guards
 from .adapters.host import become_subreaper
 from .adapters.host_budget import LocalHost
 from .adapters.instance import AlreadyRunning, StateFolder
@@ -146,7 +148,9 @@ class _Daemon:
         """Begin, serve until told to stop, end."""
         settings = self.settings
         logs = LogBook(settings.log_lines)
-        launcher = LocalLauncher(self.folder.run, logs, settings.forkserver_ttl)
+        guards = Guards(find_cgroups() if settings.cgroups == "auto" else None)
+        guards.sweep()
+        launcher = LocalLauncher(self.folder.run, logs, guards, settings.forkserver_ttl)
         gpus = Gpus(memory_back_timeout=settings.memory_back_timeout)
         fleet = self._fleet(launcher, logs, gpus)
         told = asyncio.Event()
@@ -171,6 +175,7 @@ class _Daemon:
         beginning.cancel()
         await fleet.stop_all(settings.drain_timeout)
         launcher.close()
+        guards.close()
         await app.close()
         server.should_exit = True
         await serving

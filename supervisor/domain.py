@@ -55,11 +55,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Overuse:
+    """A worker was killed for want of memory: its limit, and what it used, both in bytes."""
+
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """How a process ended: exactly one of `code` and `signal` is set, or neither if unknown."""
 
     code: int | None = None
     signal: int | None = None
+    overuse: Overuse | None = None  # of host memory, where that was its end
     max_rss: int = 0  # bytes
     cpu_seconds: float = 0.0
 

@@ -148,6 +148,7 @@ def _choice(choices: tuple[str, ...]) -> Parse:
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
+CGROUPS: Final = ("auto", "off")
 
 
 def _about(
@@ -250,6 +251,15 @@ class Settings:
     )
     queue_timeout: float = field(
         default=30.0, metadata=_time("Longest wait of a load for room.", zero=True)
+    )
+    cgroups: str = field(
+        default="auto",
+        metadata=_about(
+            "choice",
+            _choice(CGROUPS),
+            "Hold workers to --ram by cgroups where that is possible (auto), or watch them (off).",
+            choices=CGROUPS,
+        ),
     )
     forkserver_ttl: float = field(
         default=0.0,

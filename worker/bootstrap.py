@@ -57,6 +57,8 @@ def run_worker(spec: LaunchSpec, descriptors: Descriptors, runtime: Runtime) -> 
         os.setsid()
         lifeline.arm(descriptors.lifeline)
         _redirect_output(descriptors.log)
+        if spec.cgroup is not None:
+            Path(spec.cgroup).write_text("0")  # what it touches from now on counts
         enter_environment(spec)
         listener = socket.socket(fileno=descriptors.listener)
 

@@ -59,6 +59,8 @@ class LaunchSpec:
     temp_dir: str
     device: str | None = None  # GPU UUID; None: the CPU
     gpu_memory_limit: int | None = None  # bytes
+    host_memory_limit: int | None = None  # bytes; whoever launches it holds it to that
+    cgroup: str | None = None  # file that it writes itself into before anything else
     threads: int | None = None  # intra-op threads; None: the framework's default
     max_batch_size: int = 64  # rows in one call
     environment: dict[str, str] = field(default_factory=dict)

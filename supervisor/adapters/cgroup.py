@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .host import PROC, _cgroup_folders
+from .host import PROC, cgroup_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,12 @@ class WorkerGroup:
 
         Its later children are in it as well. Raises OSError when it is gone.
         """
-        (self.folder / "cgroup.procs").write_text(str(pid))
+        self.entrance.write_text(str(pid))
+
+    @property
+    def entrance(self) -> Path:
+        """The file through which a process enters: it writes its pid, or 0 for itself."""
+        return self.folder / "cgroup.procs"
 
     def pids(self) -> list[int]:
         """Return the live processes of the group; none once it is removed."""
@@ -148,6 +153,8 @@ class Cgroups:
 
     def close(self) -> None:
         """Remove what `find_cgroups` made. Groups of workers that still live stay."""
+        for folder in _folders(self.base):
+            _remove(folder)
         if self._files is _V2 and (self.base / LEAF).exists():
             _leave_leaf(self.own, self.base)
         _remove(self.base)
@@ -175,7 +182,7 @@ def open_cgroups(membership: str, mounts: str) -> Cgroups:
     CgroupUnusable or OSError; then all is as it was.
     """
     own: dict[str, Path] = {}  # by the name of the file that holds the limit
-    for folder, name in _cgroup_folders(membership, mounts):
+    for folder, name in cgroup_folders(membership, mounts):
         own.setdefault(name, folder)  # the first is our own, then come those above it
     if "memory.limit_in_bytes" in own:  # a controller is in one version or the other
         found = Cgroups(own["memory.limit_in_bytes"], _V1)

@@ -9,7 +9,7 @@ import select
 import shutil
 import signal
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..domain import Exit, Memory
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from .guard import Guard
     from .logs import PipeReader
     from .upstream import HttpUpstream
 
@@ -87,6 +88,7 @@ class LocalHandle:
         upstream: HttpUpstream,
         temp_dir: Path,
         parent: Parent,
+        guard: Guard | None,
         on_disposed: Callable[[], None],
     ) -> None:
         self.pid = pid
@@ -96,12 +98,20 @@ class LocalHandle:
         self._readers = readers
         self._temp_dir = temp_dir
         self._parent = parent
+        self._guard = guard
         self._on_disposed = on_disposed
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[Exit] = self._loop.create_future()
         self._report: asyncio.Future[Exit] = self._loop.create_future()
         self._collecting: asyncio.Task[None] | None = None
         self._loop.add_reader(pidfd, self._on_end)
+        if guard is not None:
+            guard.start(pid, self.kill)
+
+    @property
+    def guard(self) -> str | None:
+        """What holds it to its limit of host memory."""
+        return self._guard.kind if self._guard else None
 
     def on_report(self, report: Exit) -> None:
         """Take the forkserver's word on how the process ended."""
@@ -116,10 +126,15 @@ class LocalHandle:
         if self._parent.alive:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_WAIT):
-                    self._exit.set_result(await asyncio.shield(self._report))
+                    self._set_exit(await asyncio.shield(self._report))
                     return
         # The forkserver is gone, so the process was ours to collect: we are the subreaper.
-        self._exit.set_result(exit_of_status(collect(self.pid)))
+        self._set_exit(exit_of_status(collect(self.pid)))
+
+    def _set_exit(self, end: Exit) -> None:
+        if self._guard is not None and end.signal == signal.SIGKILL:
+            end = replace(end, overuse=self._guard.overuse())
+        self._exit.set_result(end)
 
     async def exited(self) -> Exit:
         """Wait for the end of the process."""
@@ -130,8 +145,10 @@ class LocalHandle:
         self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to the worker's process group."""
+        """Send SIGKILL to the worker's process group, and to all that is in its cgroup."""
         self._signal_group(signal.SIGKILL)
+        if self._guard is not None:
+            self._guard.kill()
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self._ended():
@@ -162,7 +179,11 @@ class LocalHandle:
         os.close(self._lifeline)
         os.close(self._pidfd)
         shutil.rmtree(self._temp_dir, ignore_errors=True)
+        if self._guard is not None:
+            self._guard.kill()
         self._on_disposed()
+        if self._guard is not None:
+            self._guard.close()  # the last, for orphans have to be collected before
 
 
 def exit_of_status(status: int | None) -> Exit:

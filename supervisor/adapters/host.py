@@ -60,12 +60,17 @@ def cgroup_limits(membership: str, mounts: str) -> list[int]:
     """
     return [
         int(text)
-        for folder, name in _cgroup_folders(membership, mounts)
+        for folder, name in cgroup_folders(membership, mounts)
         if (text := _read(folder / name).strip()).isdecimal()  # not "max"
     ]
 
 
-def _cgroup_folders(membership: str, mounts: str) -> Iterator[tuple[Path, str]]:
+def cgroup_folders(membership: str, mounts: str) -> Iterator[tuple[Path, str]]:
+    """Yield the folders of a process's memory cgroup and of those above it, the own one first.
+
+    With each comes the name of the file that holds its limit, which tells the version. The
+    arguments are those of `cgroup_limits`.
+    """
     paths: dict[str, str] = {}  # by controller; version 2 has "" for one
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)

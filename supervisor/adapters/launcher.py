@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from modelsup.worker.contract import StatusMessage
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from modelsup.worker.contract import LaunchSpec
 
     from ..domain import Exit
+    from .guard import Guard, Guards
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +31,17 @@ TRIES: Final = 2  # a forkserver that ends under a spawn is replaced once
 
 
 class LocalLauncher:
-    """Launcher of this machine. `run_dir` holds one temporary folder per worker."""
+    """Launcher of this machine. `run_dir` holds one temporary folder per worker.
 
-    def __init__(self, run_dir: Path, logs: LogBook, forkserver_ttl: float = 0) -> None:
+    `guards` hold workers to their limits of host memory.
+    """
+
+    def __init__(
+        self, run_dir: Path, logs: LogBook, guards: Guards, forkserver_ttl: float = 0
+    ) -> None:
         self._run_dir = run_dir
         self._logs = logs
+        self._guards = guards
         self._forkserver_ttl = forkserver_ttl
         self._forkservers: dict[str, Forkserver] = {}
         self._handles: dict[str, LocalHandle] = {}
@@ -62,12 +70,15 @@ class LocalLauncher:
         pipes = WorkerPipes.open()
         temp_dir = self._run_dir / spec.uid
         self._starting[spec.uid] = None
+        guard = self._guards.make(spec)
         try:
             temp_dir.mkdir(mode=0o700, parents=True)
-            forkserver, pid, pidfd = await self._fork(spec, pipes)
+            told = replace(spec, cgroup=guard.entrance if guard else None)
+            forkserver, pid, pidfd = await self._fork(told, pipes)
         except BaseException:
             del self._starting[spec.uid]
             pipes.close()
+            _close_unused(guard)
             shutil.rmtree(temp_dir, ignore_errors=True)
             raise
         pipes.close_theirs()
@@ -79,6 +90,7 @@ class LocalLauncher:
             upstream=HttpUpstream(*pipes.address, spec.secret),
             temp_dir=temp_dir,
             parent=forkserver,
+            guard=guard,
             on_disposed=lambda: self._on_disposed(spec),
         )
         if early := self._starting.pop(spec.uid):
@@ -181,3 +193,9 @@ class StatusLines:
 
 def _nothing() -> None:
     """Ignore the end of a pipe: the worker's end is known from its process."""
+
+
+def _close_unused(guard: Guard | None) -> None:
+    if guard is not None:
+        guard.kill()  # a fork that nobody waits for any more may be in it
+        guard.close()

@@ -95,6 +95,11 @@ class Handle(Protocol):
         """The way to it."""
         ...
 
+    @property
+    def guard(self) -> str | None:
+        """What holds it to its limit of host memory, such as "cgroup v2"; None: nothing does."""
+        ...
+
     async def exited(self) -> Exit:
         """Wait for the end of the process. May be awaited by many, and again after the end."""
         ...
@@ -104,7 +109,7 @@ class Handle(Protocol):
         ...
 
     def kill(self) -> None:
-        """Send SIGKILL to the worker's process group."""
+        """Send SIGKILL to the worker's process group, and to all that is in its cgroup."""
         ...
 
     def memory(self) -> Memory | None:

@@ -43,6 +43,7 @@ def worker_view(
         framework=worker.framework or None,
         seconds=dict(worker.seconds),
         failure=worker.failure,
+        guard=worker.handle.guard if worker.handle else None,
     )
 
 

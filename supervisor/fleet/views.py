@@ -40,6 +40,7 @@ class WorkerView:
     framework: str | None  # name and version, once it is ready
     seconds: dict[str, float]  # by stage of the load
     failure: Failure | None
+    guard: str | None = None  # what holds it to its limit of host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,6 @@ class ClientView:
 
 
 @dataclass(frozen=True, slots=True)
-@dataclass(frozen=True, slots=True)
 class Books:
     """What may be charged, what is charged, and who waits. Bytes by resource."""
 
@@ -85,6 +85,7 @@ class Books:
     queue: tuple[str, ...]  # models that wait for room, first in line first
 
 
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a load would do now. `fits`: "now", "after eviction", "after waiting" or "no".
 

@@ -11,7 +11,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from ..errors import Hung, Invalid, NotLoaded, SupervisorError, TimedOut, UnknownModel
+from ..errors import (
+    Hung,
+    Invalid,
+    NotLoaded,
+    SupervisorError,
+    TimedOut,
+    UnknownModel,
+    WorkerDied,
+)
 from .call import Call
 from .model_info import ModelInfo
 from .patience import Patience, Stalled
@@ -106,6 +114,11 @@ class Gateway:
             if reason is None:
                 raise
             raise self._explain(reason, call, worker) from None
+        except WorkerDied as error:
+            patience.stop()
+            if call.started or worker is None or (why := await worker.until_explained()) is None:
+                raise
+            raise WorkerDied(f"{error} ({why.message})") from error
         finally:
             patience.stop()
 

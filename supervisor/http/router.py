@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from modelsup.worker.contract import Signature
 
+    from ..domain import Failure
     from ..fleet.ports import Upstream
     from ..fleet.views import Loaded, ModelView
 
@@ -37,6 +38,10 @@ class Worker(Protocol):
 
     def end(self, completed: bool) -> None:
         """Count it out; `completed` says whether the worker's whole answer was passed on."""
+        ...
+
+    async def until_explained(self) -> Failure | None:
+        """Return why it failed, after a moment's wait at most; None if it did not fail."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..domain import Failure
+from ..units import format_bytes
 
 if TYPE_CHECKING:
     from ..domain import Exit
@@ -26,6 +27,13 @@ def explain_exit(end: Exit, doing: str, told: Failure | None, log: tuple[str, ..
     """
     if told is not None:
         return Failure(told.cause, told.message, log, told.at)
+    if end.overuse is not None:
+        limit, used = format_bytes(end.overuse.limit), format_bytes(end.overuse.used)
+        message = (
+            f"the worker went over its limit of {limit} of host memory (used {used}) "
+            f"while {doing}; ask for less at once, or load the model with more --ram"
+        )
+        return Failure("host_oom", message, log)
     if end.signal is not None:
         what = _SIGNALS.get(end.signal, f"was ended by signal {end.signal}")
         return Failure(f"signal:{end.signal}", f"the worker {what} while {doing}", log)

@@ -40,6 +40,7 @@ class FakeHandle:
 
     def __init__(self, pid: int, say: Callable[[StatusMessage], None], uid: str) -> None:
         self.pid = pid
+        self.guard: str | None = None
         self.upstream = FakeUpstream()
         self.ignored: set[str] = set()  # "terminate", "kill"
         self.calls: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from modelsup.supervisor.domain import Exit, Failure
+from modelsup.supervisor.domain import Exit, Failure, Overuse
 from modelsup.supervisor.policy.causes import explain_exit
 
 LOG = ("one", "two")
@@ -46,3 +46,12 @@ def test_what_was_told_before_the_end_stands() -> None:
     told = Failure("cuda_oom", "no memory on the GPU", at=5.0)
     failure = explain_exit(Exit(signal=9), "loading", told, LOG)
     assert failure == Failure("cuda_oom", "no memory on the GPU", LOG, 5.0)
+
+
+def test_a_worker_over_its_limit_of_host_memory() -> None:
+    end = Exit(signal=9, overuse=Overuse(limit=500_000_000, used=512_000_000))
+    failure = explain_exit(end, "serving", None, LOG)
+    assert (failure.cause, failure.log) == ("host_oom", LOG)
+    assert "over its limit of 500.0 MB of host memory (used 512.0 MB) while serving" in (
+        failure.message
+    )

@@ -69,6 +69,7 @@ class Worker:
         self.upstream = upstream
         self.begun = 0
         self.ended: list[bool] = []
+        self.failure: Failure | None = None
         self.idle = asyncio.Event()
 
     def begin(self) -> None:
@@ -77,6 +78,9 @@ class Worker:
     def end(self, completed: bool) -> None:
         self.ended.append(completed)
         self.idle.set()
+
+    async def until_explained(self) -> Failure | None:
+        return self.failure
 
 
 class Router:
