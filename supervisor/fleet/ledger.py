@@ -118,13 +118,12 @@ class Ledger:
         ]
         return Snapshot(self.budgets(), residents, self._reserve.minimum_residence)
 
-    def _resident(
-        self, worker: Worker, slot: Slot | None, clients: Collection[str]
-    ) -> Resident:
+    def _resident(self, worker: Worker, slot: Slot | None, clients: Collection[str]) -> Resident:
         now = self._clock.monotonic()
         holders = self._clients.holders([worker.key])
         leased_by = tuple(c for c in holders if c not in clients)
         ready = worker.state is State.READY
+        lost = worker.state in {State.STUCK, State.LEAKED}
         return Resident(
             worker=worker.uid,
             model=worker.key.model,
@@ -134,8 +133,8 @@ class Ledger:
             outgoing=bool(holders) and not leased_by,
             busy=worker.traffic.in_flight > 0,
             coming_up=worker.state in COMING_UP,
-            going_down=worker.state in GOING_DOWN or worker.told_to_stop,
-            lost=worker.state in {State.STUCK, State.LEAKED},
+            going_down=not lost and (worker.state in GOING_DOWN or worker.told_to_stop),
+            lost=lost,
             used=slot is None or not slot.waiting,
             ready_for=now - worker.ready_at if ready and worker.ready_at is not None else 0.0,
             idle_for=max(0.0, now - worker.traffic.last_end),
