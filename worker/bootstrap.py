@@ -131,7 +131,7 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
     except Exception as error:
         traceback.print_exc()
         return fail("load_error", f"{type(error).__name__}: {error}")
-    _settle_heap()
+    settle_heap()
     ready = StatusMessage(
         spec.uid,
         "ready",
@@ -144,7 +144,7 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
     return 0
 
 
-def _settle_heap() -> None:
+def settle_heap() -> None:
     """Keep the loaded model out of every later collection, and give spare heap back.
 
     Without the freeze a request that makes many lists triggers full collections over all the
