@@ -31,6 +31,7 @@ from .adapters.logs import LogBook, configure_logging
 from .adapters.store import Store
 from .errors import LaunchFailed, StoreFailed
 from .facts import DaemonFacts
+from .fleet.events import Events
 from .fleet.fleet import Fleet
 from .fleet.ledger import Reserve
 from .fleet.slots import Defaults
@@ -190,11 +191,12 @@ class _Daemon:
 
     def _fleet(self, launcher: LocalLauncher, logs: LogBook, gpus: Gpus) -> Fleet:
         settings = self.settings
+        clock = SystemClock()
         services = Services(
             launcher=launcher,
             logs=logs,
             devices=gpus,
-            clock=SystemClock(),
+            clock=clock,
             timeouts=Timeouts(
                 load=settings.load_timeout,
                 drain=settings.drain_timeout,
@@ -202,6 +204,7 @@ class _Daemon:
                 kill=settings.kill_timeout,
             ),
             temp_dir=lambda uid: str(self.folder.run / uid),
+            events=Events(clock),
         )
         defaults = Defaults(
             autoload=settings.autoload,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,14 +17,16 @@ if TYPE_CHECKING:
 
     from ..domain import Footprint
     from ..policy.admission import Snapshot
+    from .events import Events
     from .ledger import Charge, Ledger
     from .ports import Clock
     from .slot import Slot
 
-logger = logging.getLogger(__name__)
-
 LOOK_AGAIN: Final = 0.2  # seconds; for what passes with time alone, such as a minimum residence
 OVERTAKING: Final = 1.0  # seconds in which later ones may take what an earlier one lacks
+
+
+TELL_AGAIN: Final = 10.0  # seconds between two events about refusals of one model
 
 
 class Yard(Protocol):
@@ -51,6 +52,7 @@ class _Ticket:
     since: float  # monotonic
     admitted: asyncio.Future[None]
     waiting: int = 0
+    told: bool = False  # that it waits
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -65,11 +67,15 @@ class Admission:
     only if it takes nothing of what an earlier one lacks.
     """
 
-    def __init__(self, ledger: Ledger, yard: Yard, clock: Clock, longest_wait: float) -> None:
+    def __init__(
+        self, ledger: Ledger, yard: Yard, clock: Clock, events: Events, longest_wait: float
+    ) -> None:
         self._ledger = ledger
         self._yard = yard
         self._clock = clock
+        self._events = events
         self._longest_wait = longest_wait
+        self._told: dict[str, float] = {}  # monotonic time at which a model's refusal was told
         self._tickets: dict[Slot, _Ticket] = {}
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -90,9 +96,12 @@ class Admission:
         ticket.waiting += 1
         try:
             self.poke()
+            if not ticket.admitted.done() and not ticket.told:
+                ticket.told = True
+                self._events.tell("queue", "a model waits for room", model=slot.key.model)
             await asyncio.wait({ticket.admitted}, timeout=self._longest_wait)
             if not ticket.admitted.done():
-                raise self._does_not_fit(slot, f"no room was found in {self._longest_wait:g} s")
+                raise self._refusal(slot, f"no room was found in {self._longest_wait:g} s")
             ticket.admitted.result()
         finally:
             ticket.waiting -= 1
@@ -137,7 +146,7 @@ class Admission:
         for ticket in self._in_line():
             charges, snapshot, decision = self._decide(ticket.slot)
             if isinstance(decision, Refuse):
-                self._finish(ticket, self._does_not_fit(ticket.slot, decision.reason))
+                self._finish(ticket, self._refusal(ticket.slot, decision.reason))
                 continue
             if isinstance(decision, Admit) and not reserved & _takes(decision):
                 self._let_in(ticket, charges, decision)
@@ -210,6 +219,15 @@ class Admission:
             reason=decision.reason if isinstance(decision, Refuse) else "",
             seconds=learned.seconds if learned else None,
         )
+
+    def _refusal(self, slot: Slot, reason: str) -> DoesNotFit:
+        """Return the error, and tell of it: not of each request that meets with it."""
+        error, model = self._does_not_fit(slot, reason), slot.key.model
+        now = self._clock.monotonic()
+        if now - self._told.get(model, -TELL_AGAIN) >= TELL_AGAIN:
+            self._told[model] = now
+            self._events.tell("queue", "a model does not fit", model=model, reason=str(error))
+        return error
 
     def _does_not_fit(self, slot: Slot, reason: str) -> DoesNotFit:
         plan = self.plan(slot)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..domain import CatalogueEntry, Options, Outcome, SlotKey
     from .clients import Hold
+    from .events import Events
     from .ledger import Reserve
     from .ports import Host, Sources, Store
     from .slot import Slot
@@ -71,6 +72,11 @@ class Fleet:
             lambda name: self._slots.persist(store.delete_model, name),
         )
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def events(self) -> Events:
+        """What happened lately."""
+        return self._services.events
 
     # --- predictions: the hot path ---
 
@@ -229,7 +235,7 @@ class Fleet:
                 clients=holders,
             )
         for client in holders:
-            self._end_lease(client)
+            self._end_lease(client, "its model was unloaded by force")
         drain = 0.0 if force else self._drain_time(timeout)
         outcome: Outcome = "drained" if {s.state for s in slots} == {"queued"} else "crashed"
         receipts = await asyncio.gather(*(self._stop(slot, drain, force=force) for slot in slots))
@@ -327,9 +333,12 @@ class Fleet:
 
     async def release(self, client: str) -> Released:
         """End a client's lease; its model goes if nobody else needs it. Raises UnknownClient."""
+        return await self._release(client, "released")
+
+    async def _release(self, client: str, why: str) -> Released:
         lease = self._hold(client).lease
         self._clients.begin_swap(client)
-        self._end_lease(client)
+        self._end_lease(client, why)
         receipt, kept = await self._let_go(lease.key)
         return Released(client, lease.key.model, receipt, kept)
 
@@ -350,16 +359,17 @@ class Fleet:
     def _take_lease(self, client: str, key: SlotKey, ttl: float | None) -> Lease | None:
         lease = Lease(client, key, self._services.clock.wall(), ttl or self._defaults.lease_ttl)
         self._slots.persist(self._store.put_lease, lease)
+        self._services.events.tell("lease", "a client has a model", client=client, model=key.model)
         return self._clients.put(lease)
 
-    def _end_lease(self, client: str) -> None:
+    def _end_lease(self, client: str, why: str) -> None:
+        self._services.events.tell("lease", "a client's lease ended", client=client, reason=why)
         self._clients.remove(client)
         self._slots.persist(self._store.delete_lease, client)
         self._slots.admission.poke()
 
     def _on_lease_expired(self, client: str) -> None:
-        logger.info("a client's lease ended unused", extra={"client": client})
-        self._spawn(self.release(client))
+        self._spawn(self._release(client, "unused"))
 
     async def _let_go(
         self, key: SlotKey, unless: SlotKey | None = None

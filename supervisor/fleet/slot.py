@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ..domain import CatalogueEntry, Failure, Receipt, SlotKey
+    from .events import Events, Kind
     from .ledger import Charge
     from .ports import Clock
     from .worker import Worker
 
-logger = logging.getLogger(__name__)
-
 
 class Owner(Protocol):
     """The fleet, as a slot sees it."""
+
+    @property
+    def events(self) -> Events:
+        """Where to tell what happens."""
+        ...
 
     async def admit(self, slot: Slot) -> None:
         """Wait for room and start the slot's worker. Raises SupervisorError."""
@@ -175,7 +179,7 @@ class Slot:
         worker = self.current
         unwanted = not self.waiting and not self._wanted and not self.explicit
         if unwanted and worker is not None and worker.state in COMING_UP:
-            logger.info("nobody waits for this load any more", extra={"worker": worker.uid})
+            self._tell("idle", "nobody waits for this load any more", worker=worker.uid)
             worker.request_stop(0)
 
     def on_worker_change(self, worker: Worker) -> None:
@@ -214,12 +218,13 @@ class Slot:
             worker.failure.cause,
             self._jitter(),
         )
-        facts = {"model": self.key.model, "cause": worker.failure.cause, "why": verdict.reason}
+        facts: dict[str, object] = {"cause": worker.failure.cause, "why": verdict.reason}
         if isinstance(verdict, GiveUp):
-            logger.error("a model failed for good", extra=facts)
+            self._tell("restart", "a model failed for good", logging.ERROR, **facts)
             self._wanted = self.explicit = False
             return
-        logger.warning("a worker crashed", extra=facts | {"restart_in": verdict.delay})
+        facts["restart_in"] = verdict.delay
+        self._tell("restart", "a worker crashed", logging.WARNING, **facts)
         self._restart = asyncio.get_running_loop().create_task(self._restart_after(verdict.delay))
 
     async def _restart_after(self, delay: float) -> None:
@@ -228,7 +233,7 @@ class Slot:
         try:
             await self._queue()
         except SupervisorError as error:
-            logger.warning("not restarted: %s", error)
+            self._tell("restart", "a model was not restarted", logging.WARNING, reason=str(error))
             self._wanted = self.explicit = False
             self.failure = None  # it was not at fault this time: the next wish may try again
         finally:
@@ -264,8 +269,12 @@ class Slot:
 
     def evict(self, reason: str) -> None:
         """Unload an idle worker to make room for another model."""
-        logger.info("evicting", extra={"model": self.key.model, "reason": reason})
+        worker = self.current.uid if self.current else None
+        self._tell("eviction", "evicting", worker=worker, reason=reason)
         self._go()
+
+    def _tell(self, kind: Kind, message: str, level: int = logging.INFO, **facts: object) -> None:
+        self._owner.events.tell(kind, message, level, model=self.key.model, **facts)
 
     def _go(self) -> None:
         self._wanted = self.explicit = False
@@ -295,5 +304,5 @@ class Slot:
         if left > 0 or worker.traffic.in_flight or self.pinned or self._owner.is_leased(self):
             self._idle_timer = loop.call_later(max(left, self.idle_ttl / 10, 0.01), self._on_idle)
             return
-        logger.info("unloading an idle model", extra={"model": self.key.model})
+        self._tell("idle", "unloading an idle model", worker=worker.uid)
         self._go()

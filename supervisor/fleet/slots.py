@@ -76,7 +76,10 @@ class Slots:
         self._rng = rng
         self._clients = clients
         self._ledger = ledger
-        self.admission = Admission(ledger, self, services.clock, defaults.queue_timeout)
+        self.events = services.events
+        self.admission = Admission(
+            ledger, self, services.clock, services.events, defaults.queue_timeout
+        )
         self._slots: dict[SlotKey, Slot] = {}
         self._workers: dict[str, Worker] = {}
         self._routes: dict[tuple[str, str | None], Worker] = {}  # shared, ready

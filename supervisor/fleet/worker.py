@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
 
     from ..domain import Outcome, SlotKey
+    from .events import Events, Kind
     from .ports import Clock, Devices, Handle, Hold, Launcher, Logs, Reclaimed, Upstream
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Services:
     clock: Clock
     timeouts: Timeouts
     temp_dir: Callable[[str], str]  # worker id → its temporary folder
+    events: Events
 
 
 @dataclass(slots=True)
@@ -228,22 +230,26 @@ class Worker:
         self.since = self._services.clock.wall()
         if state is State.READY:
             self.ready_at = self._services.clock.monotonic()
-        self._log_move()
+        self._tell_move()
         self._on_change(self)
         if state is State.READY or state not in COMING_UP:
             self._up.set()
 
-    def _log_move(self) -> None:
-        facts: dict[str, object] = {"model": self.key.model, "worker": self.uid}
+    def _tell(self, kind: Kind, message: str, level: int, **facts: object) -> None:
+        about = {"model": self.key.model, "worker": self.uid}
+        self._services.events.tell(kind, message, level, **about, **facts)
+
+    def _tell_move(self) -> None:
+        facts: dict[str, object] = {"state": str(self.state)}
         if self.state is State.READY:
             facts["seconds"] = round(self.seconds["total"], 3)
         elif self.state is State.GONE and self._receipt is not None:
-            facts |= {"outcome": self._receipt.outcome, "freed_bytes": self._receipt.freed_host}
+            facts |= _about_receipt(self._receipt)
         elif self.failure is not None:
             facts |= {"cause": self.failure.cause, "reason": self.failure.message}
         level = logging.INFO if self.state in {State.READY, State.GONE} else logging.DEBUG
         level = logging.WARNING if self.state in _BAD else level
-        logger.log(level, "worker %s", self.state, extra=facts)
+        self._tell("worker", f"worker {self.state}", level, **facts)
 
     def _on_status(self, message: StatusMessage) -> None:
         self._loads = True
@@ -469,8 +475,8 @@ class Worker:
 
     async def _be_leaked(self, hold: Hold, reason: str) -> None:
         """Stay charged, and watch, until the driver gives the memory back."""
-        facts = {"worker": self.uid, "gpu": self.spec.device, "reason": reason}
-        logger.error("a worker has ended, but its GPU memory is not back", extra=facts)
+        message = "a worker has ended, but its GPU memory is not back"
+        self._tell("alarm", message, logging.ERROR, gpu=self.spec.device, reason=reason)
         self._move(State.LEAKED)
         verdict = "held"
         while verdict == "held":
@@ -486,7 +492,7 @@ class Worker:
     async def _be_stuck(self, exited: asyncio.Future[Exit], hold: Hold | None) -> None:
         """Give up waiting, but not watching."""
         assert self.handle is not None
-        logger.error("a worker does not exit even after SIGKILL", extra={"worker": self.uid})
+        self._tell("alarm", "a worker does not exit even after SIGKILL", logging.ERROR)
         self._ended.set()
         self._move(State.STUCK)
         await exited
@@ -496,6 +502,17 @@ class Worker:
             await self._be_leaked(hold, back.reason)
         else:
             self._move(State.GONE)
+
+
+def _about_receipt(receipt: Receipt) -> dict[str, object]:
+    return {
+        "outcome": receipt.outcome,
+        "freed_bytes": receipt.freed_host,
+        "gpu_freed_bytes": sum(receipt.freed_gpu.values()) or None,
+        "verified": receipt.verified,
+        "aborted": receipt.in_flight_aborted or None,
+        "seconds": round(receipt.total, 3),
+    }
 
 
 def _is_orderly(end: Exit) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from modelsup.supervisor.domain import CatalogueEntry, Exit, Memory, Options, SlotKey
+from modelsup.supervisor.fleet.events import Events
 from modelsup.supervisor.fleet.ledger import Charge
 from modelsup.supervisor.fleet.slot import Slot
 from modelsup.supervisor.fleet.worker import Services, Timeouts, Worker
@@ -100,6 +101,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.events = Events(self)
         self.verdicts: list[str] = []  # on each look for GPU memory: "back", "held", "unknown"
         self.refusal: Exception | None = None  # what the next spawn raises
         self.gate: asyncio.Event | None = None  # what spawns wait for
@@ -114,7 +116,9 @@ class Machine:
 
     @property
     def services(self) -> Services:
-        return Services(self, self, self, self, self.timeouts, lambda uid: f"/tmp/{uid}")
+        return Services(
+            self, self, self, self, self.timeouts, lambda uid: f"/tmp/{uid}", self.events
+        )
 
     # clock
 
@@ -161,6 +165,7 @@ class Workshop:
 
     def __init__(self, machine: Machine, **options: Any) -> None:
         self.machine = machine
+        self.events = machine.events
         self.files: object = "as they were"
         self.leased = False
         self.jitter = 1.0
