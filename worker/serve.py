@@ -280,6 +280,7 @@ class _State(ServerState):
 
 
 class _Connection(JoiningProtocol):
+    longest_head = 2 * JoiningProtocol.longest_head  # the supervisor adds headers of its own
     server_state: _State
 
     def connection_lost(self, exc: Exception | None) -> None:

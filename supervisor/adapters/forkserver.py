@@ -76,6 +76,8 @@ class Forkserver:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._spawns: dict[str, asyncio.Future[tuple[int, int]]] = {}
+        self._sending = asyncio.Lock()
+        self._writable = asyncio.Event()
         self._children: set[str] = set()
         self._last_end = self._loop.time()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -127,12 +129,15 @@ class Forkserver:
         answer = self._spawns[spec.uid] = self._loop.create_future()
         request = json.dumps({"op": "spawn", "spec": json.loads(spec.to_json())}).encode()
         try:
-            socket.send_fds(self._control, [request], descriptors)
+            await self._send(request, descriptors)
         except OSError as error:
-            del self._spawns[spec.uid]
+            self._spawns.pop(spec.uid, None)
             raise ForkserverGone(
                 f"the {self.runtime} forkserver does not listen: {error.strerror}"
             ) from error
+        except asyncio.CancelledError:
+            self._spawns.pop(spec.uid, None)
+            raise
         try:
             pid, pidfd = await answer
         except asyncio.CancelledError:
@@ -140,6 +145,27 @@ class Forkserver:
                 os.close(answer.result()[1])  # the two crossed; the lifeline ends the worker
             raise
         return pid, pidfd
+
+    async def _send(self, request: bytes, descriptors: tuple[int, ...]) -> None:
+        """Send once there is room: hundreds of loads at once fill the socket. Raises OSError."""
+        async with self._sending:
+            while True:
+                try:
+                    socket.send_fds(self._control, [request], descriptors)
+                except BlockingIOError:
+                    await self._until_writable()
+                else:
+                    return
+
+    async def _until_writable(self) -> None:
+        """Wait for room in the control socket, or for its end."""
+        writable = self._writable = asyncio.Event()
+        self._loop.add_writer(self._control.fileno(), writable.set)
+        try:
+            await writable.wait()
+        finally:
+            if self.alive:
+                self._loop.remove_writer(self._control.fileno())
 
     def _on_readable(self) -> None:
         while self.alive:
@@ -199,6 +225,8 @@ class Forkserver:
         """Its control socket is closed: fail who waits, collect it, and tell the launcher."""
         self.alive = False
         self._loop.remove_reader(self._control.fileno())
+        self._loop.remove_writer(self._control.fileno())
+        self._writable.set()
         self._control.close()
         os.close(self._lifeline)  # the kernel kills what is left of it
         gone = ForkserverGone(f"the {self.runtime} forkserver (pid {self.pid}) ended unexpectedly")

@@ -258,11 +258,12 @@ def test_what_is_not_http_ends_its_connection_alone(
 ) -> None:
     with connected(module_supervisor) as connection, contextlib.suppress(ConnectionError):
         connection.raw.sendall(garbage)
-        connection.raw.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it may have been cut off already
+            connection.raw.shutdown(socket.SHUT_WR)
         said = b""
         while piece := connection.raw.recv(4096):
             said += piece
-        assert said == b"" or said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
+        assert said == b"" or said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 431"))
     others_are_answered(module_supervisor)
 
 
