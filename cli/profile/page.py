@@ -90,7 +90,7 @@ def _section(table: report.Table, name: str, figure: Any) -> str:
         full_html=False,
         include_plotlyjs=False,
         div_id=f"plot-{name}",
-        config={"displaylogo": False, "responsive": True},
+        config={"displayModeBar": False, "responsive": True},
     )
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in table.headers)
     body = "".join(
@@ -122,6 +122,7 @@ def _instance_plot(profile: Profile) -> Any:
     from plotly import graph_objects
 
     figure = graph_objects.Figure(layout=_layout("instances"))
+    figure.update_xaxes(tickvals=[row.instances for row in profile.measured.rows])
 
     def line(name: str, points: list[tuple[int, int]], colour: str, dash: str) -> None:
         figure.add_scatter(
