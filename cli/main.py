@@ -12,6 +12,7 @@ from .commands import (
     clients,
     completion,
     config,
+    events,
     load,
     logs,
     models,
@@ -88,6 +89,7 @@ for _command in (
     models.models,
     clients.clients,
     logs.logs,
+    events.events,
     config.config,
     completion.completion,
 ):

@@ -21,7 +21,7 @@ from .errors import (
 )
 from .options import Options
 from .session import Session
-from .views import ClientInfo, Memory, ModelInfo, Plan, Status, WorkerInfo
+from .views import ClientInfo, Event, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 __all__ = [
     "Busy",
@@ -29,6 +29,7 @@ __all__ = [
     "ClientInfo",
     "Conflict",
     "DoesNotFit",
+    "Event",
     "Held",
     "InvalidRequest",
     "LoadFailed",

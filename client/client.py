@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from .answers import Loaded, Receipt, Released, Stopping, Swap
 from .decode import decode
 from .errors import TimedOut
+from .event_stream import server_sent
 from .options import Options, checked, load_body
 from .session import Session
 from .transport import DEFAULT_URL, Transport, parsed
-from .views import ClientInfo, Memory, ModelInfo, Plan, Status, WorkerInfo
+from .views import ClientInfo, Event, EventList, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -271,6 +272,23 @@ class Client:
     def memory(self) -> Memory:
         """Return who uses how much memory."""
         return decode(Memory, self._transport.json("GET", "/api/memory"))
+
+    def events(self, *, follow: bool = False) -> Iterator[Event]:
+        """Yield what happened lately, oldest first: the last 1000 events at most.
+
+        With `follow` it then goes on with each new event until the supervisor ends. One who takes
+        them so slowly that some are forgotten misses those.
+        """
+        params = {"follow": "0"}
+        known = decode(EventList, self._transport.json("GET", "/api/events", params=params))
+        yield from known.events
+        if not follow:
+            return
+        headers = {"Last-Event-ID": str(known.last_id)}
+        answer = self._transport.send("GET", "/api/events", headers=headers, stream=True)
+        with closing(answer):
+            for data in server_sent(_lines(self._transport.chunks(answer))):
+                yield decode(Event, data)
 
     def status(self) -> Status:
         """Return the state of the supervisor itself."""

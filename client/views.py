@@ -157,6 +157,29 @@ class ClientInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. Ids rise, also over a restart of the supervisor.
+
+    `kind` is "worker", "restart", "eviction", "idle", "lease", "queue" or "alarm". `facts` says
+    whom it is about and why: "model", "worker", "client", "state", "reason", "cause", ...
+    """
+
+    id: int
+    at: float
+    kind: str
+    message: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EventList:
+    """The events that the supervisor still knows, and the id to follow on from."""
+
+    events: tuple[Event, ...]
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCount:
     """How many models the catalogue has, and how many of them are loaded."""
 

@@ -38,6 +38,7 @@ from .fleet.slots import Defaults
 from .fleet.worker import Services, Timeouts
 from .http.app import create_app
 from .http.control import create_control
+from .http.event_streams import EventStreams
 from .http.gateway import Gateway, Limits
 from .http.streams import LogStreams
 
@@ -228,7 +229,8 @@ class _Daemon:
         settings = self.settings
         limits = Limits(settings.max_body_size, settings.request_timeout, settings.autoload)
         control = create_control(fleet, asyncio.get_running_loop(), facts, logs)
-        return create_app(Gateway(fleet, limits), control, LogStreams(fleet, logs), facts)
+        streams = (LogStreams(fleet, logs), EventStreams(fleet))
+        return create_app(Gateway(fleet, limits), control, streams, facts)
 
     def _watch_signals(self, told: asyncio.Event, fleet: Fleet) -> None:
         def on_signal() -> None:

@@ -10,13 +10,30 @@ from .control_gate import ControlGate
 from .problem import MethodNotAllowed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .asgi import Application, Receive, Scope, Send
     from .control import Control
-    from .streams import LogStreams
 
 _PREDICTIONS: Final = frozenset({"v1", "v2", "clients"})  # first parts of a path
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 _PROBE_METHODS: Final = ("GET", "HEAD")
+
+
+class Stream(Protocol):
+    """An application for answers that go on: followed logs, events."""
+
+    def takes(self, scope: Scope) -> bool:
+        """Say whether a request is for it."""
+        ...
+
+    def close(self) -> None:
+        """End all its answers."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that it takes."""
+        ...
 
 
 class Health(Protocol):
@@ -28,10 +45,10 @@ class Health(Protocol):
 
 
 class App:
-    """Hands predictions to the gateway, followed logs to the streams, the rest to Flask."""
+    """Hands predictions to the gateway, what is followed to the streams, the rest to Flask."""
 
     def __init__(
-        self, gateway: Application, control: Control, streams: LogStreams, health: Health
+        self, gateway: Application, control: Control, streams: Sequence[Stream], health: Health
     ) -> None:
         self._gateway = gateway
         self._control = ControlGate(control)
@@ -48,11 +65,12 @@ class App:
             await self._route(scope)(scope, receive, send)
 
     async def close(self) -> None:
-        """End followed logs, answer waiting control calls with `stopping`, end the threads.
+        """End what is followed, answer waiting control calls with `stopping`, end the threads.
 
         Call it before the server stops: the server waits for open requests.
         """
-        self._streams.close()
+        for stream in self._streams:
+            stream.close()
         await self._control.close()
 
     def _route(self, scope: Scope) -> Application:
@@ -61,9 +79,8 @@ class App:
             return self._gateway
         if path in _PROBES:
             return self._probe
-        if self._streams.takes(scope):
-            return self._streams
-        return self._control
+        taking = (stream for stream in self._streams if stream.takes(scope))
+        return next(taking, self._control)
 
     async def _probe(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in _PROBE_METHODS:
@@ -84,7 +101,9 @@ class App:
             )
 
 
-def create_app(gateway: Application, control: Control, streams: LogStreams, health: Health) -> App:
+def create_app(
+    gateway: Application, control: Control, streams: Sequence[Stream], health: Health
+) -> App:
     """Return the application of the supervisor's port."""
     return App(gateway, control, streams, health)
 

@@ -20,7 +20,7 @@ from ..errors import SupervisorError
 from .control_clients import add_client_routes
 from .control_memory import add_memory_routes
 from .control_models import add_model_routes
-from .control_status import add_status_routes
+from .control_status import add_event_routes, add_status_routes
 from .control_workers import add_worker_routes
 from .on_loop import OnLoop
 from .problem import (
@@ -66,6 +66,7 @@ def create_control(
     app.before_request(_refuse_other_sites)
     _add_error_handlers(app)
     add_status_routes(app, fleet, on_loop, facts)
+    add_event_routes(app, fleet, on_loop)
     add_memory_routes(app, fleet, on_loop, facts)
     add_worker_routes(app, fleet, on_loop, facts, logs)
     add_model_routes(app, fleet, on_loop)

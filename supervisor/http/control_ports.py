@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ..domain import Memory, Options, Receipt
+    from ..fleet.events import Events
     from ..fleet.views import (
         Books,
         ClientView,
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 class ControlledFleet(Protocol):
     """The fleet. Everything here is called on the event loop and raises SupervisorError."""
+
+    @property
+    def events(self) -> Events:
+        """What happened lately."""
+        ...
 
     def put_model(
         self, name: str, source: str | None, runtime: str | None, options: Options | None

@@ -1,4 +1,4 @@
-"""The calls about the supervisor itself: its status and its end."""
+"""The calls about the supervisor itself: its status, its end, its events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flask import Flask, Response, request
 
 from ..states import State
 from .control_answers import answer
-from .request_bodies import no_query, read_json
+from .request_bodies import follows_events, no_query, read_json
 
 if TYPE_CHECKING:
     from .control_ports import ControlledFleet, Facts
@@ -30,6 +30,19 @@ def add_status_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop, facts
         read_json(request.get_data(), request.content_type).done()
         on_loop.call(facts.request_stop)
         return answer({"state": "stopping", "pid": facts.pid}, 202)
+
+
+def add_event_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop) -> None:
+    """Add the list of events; those who follow them never come here: see `event_streams`."""
+
+    @app.get("/api/events")
+    def events() -> Response:
+        follows_events(request.args)
+
+        def kept() -> dict[str, Any]:
+            return {"events": fleet.events.kept(), "last_id": fleet.events.last_id}
+
+        return answer(on_loop.call(kept))
 
 
 def _status(fleet: ControlledFleet, facts: Facts) -> dict[str, Any]:

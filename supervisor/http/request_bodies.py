@@ -249,6 +249,14 @@ def tail_of(query: Mapping[str, str]) -> tuple[int, bool]:
 
 
 def _model(fields: Fields) -> ModelBody:
+def follows_events(query: Mapping[str, str]) -> bool:
+    """Return whether events are to be followed; `follow` is the one parameter, and means yes."""
+    fields = Fields(query, "query parameter")
+    follow = "follow" not in query or fields.switch("follow")
+    fields.done()
+    return follow
+
+
     source = fields.text("source", LONGEST_PATH)
     runtime = fields.pattern("runtime", NAME, "the name of a runtime, as 'tensorflow'")
     inner = fields.inner("options")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..errors import SupervisorError
 from .asgi import answer_problem, encode_headers
+from .following import query_of, until_over
 from .request_bodies import tail_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LogStreams:
         return (
             scope["method"] == "GET"
             and _PATH.fullmatch(scope["path"]) is not None
-            and _query(scope).get("follow") in _FOLLOWS
+            and query_of(scope).get("follow") in _FOLLOWS
         )
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class LogStreams:
         found = _PATH.fullmatch(scope["path"])
         assert found is not None, "ask `takes` first"
         try:
-            count, _ = tail_of(_query(scope))
+            count, _ = tail_of(query_of(scope))
             self._fleet.model(found[1])
         except SupervisorError as error:
             await answer_problem(send, error)
@@ -71,25 +71,10 @@ class LogStreams:
             headers = encode_headers(_HEADERS)
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await _send_lines(send, tail)
-            await self._follow(live, receive, send)
+            await until_over(_pump(live, send), receive, self._ended)
             await send({"type": "http.response.body", "body": b""})
         finally:
             live.close()
-
-    async def _follow(self, live: LogFeed, receive: Receive, send: Send) -> None:
-        tasks: list[asyncio.Task[Any]] = [
-            asyncio.ensure_future(_pump(live, send)),
-            asyncio.ensure_future(_client_gone(receive)),
-            asyncio.ensure_future(self._ended.wait()),
-        ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            task.result()
 
 
 async def _pump(live: LogFeed, send: Send) -> None:
@@ -97,17 +82,8 @@ async def _pump(live: LogFeed, send: Send) -> None:
         await _send_lines(send, [line])
 
 
-async def _client_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _send_lines(send: Send, lines: Iterable[LogLine]) -> None:
     text = "".join(f"{line.text}\n" for line in lines)
     if text:
         body = text.encode("utf-8", "replace")
         await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    return dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))

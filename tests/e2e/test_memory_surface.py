@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,3 +116,53 @@ def test_the_memory_of_a_gpu_is_split_into_ours_others_and_free(
         7: (GIB, None),
         worker.pid: (2 * GIB, worker.id),
     }
+
+
+def test_events_tell_of_an_eviction_and_of_who_waits(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str]
+) -> None:
+    supervisor = start_supervisor("--minimum-residence", "0")
+    client = supervisor.client
+    most = client.memory().host.limit_bytes
+    client.load("old", echo_model("old"), ram=int(most * 0.6))
+    client.load("new", echo_model("new"), ram=int(most * 0.5))
+    client.swap("anna", "new")
+    client.release("anna")
+
+    told = [(e.message, e.facts.get("model"), e.facts) for e in client.events()]
+
+    (eviction,) = [facts for message, _, facts in told if message == "evicting"]
+    assert eviction["model"] == "old"
+    assert eviction["reason"].startswith("room for new: idle for")
+    assert ("a model waits for room", "new") in [fact[:2] for fact in told]
+    (gone, _) = [facts for message, _, facts in told if message == "worker gone"]
+    assert (gone["model"], gone["outcome"], gone["verified"]) == ("old", "drained", True)
+    assert gone["freed_bytes"] > 0
+    leases = [facts["client"] for message, _, facts in told if "lease" in message]
+    assert leases == ["anna"]
+    lines = supervisor.run("events", "--json").stdout.splitlines()
+    assert [json.loads(line)["message"] for line in lines] == [message for message, _, _ in told]
+    assert "evicting  model=old" in supervisor.run("events").stdout
+
+
+def test_events_are_followed_to_the_end_of_the_supervisor(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str]
+) -> None:
+    supervisor = start_supervisor()
+    supervisor.client.load("m", echo_model("m"))
+    with closing(supervisor.client.events(follow=True)) as events:
+        assert "worker ready" in next_ones(events, "worker ready")
+        supervisor.client.unload("m")
+        assert next_ones(events, "worker gone")[-2:] == ["worker stopping", "worker gone"]
+        supervisor.process.terminate()
+        assert list(events) == []
+
+
+def next_ones(events: Any, last: str) -> list[str]:
+    """Return the messages of the events that come, up to a certain one."""
+    found = []
+    for event in events:
+        found.append(event.message)
+        if event.message == last:
+            break
+    return found

@@ -137,7 +137,7 @@ class Running:
         self.fleet = Fleet()
         control = create_control(self.fleet, self.loop, Facts(), Logs())
         streams = LogStreams(self.fleet, Logs())
-        self.app = create_app(_gateway, control, streams, self.health)
+        self.app = create_app(_gateway, control, [streams], self.health)
         config = uvicorn.Config(self.app, log_level="error", access_log=False, lifespan="on")
         self._server = uvicorn.Server(config)
         self._started.set()  # the socket listens already; the kernel holds early callers

@@ -475,6 +475,35 @@ def test_logs(supervisor: Supervisor, capsys: Capture) -> None:
     assert main(["logs", "other"]) == 4
 
 
+EVENT = {
+    "id": 8,
+    "at": 1.0,
+    "kind": "eviction",
+    "message": "evicting",
+    "facts": {"model": "m", "reason": "room for n", "seconds": 0.12345},
+}
+
+
+def test_events(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("GET /api/events?follow=0", {"events": [EVENT], "last_id": 8})
+
+    assert main(["events"]) == 0
+    at, line = capsys.readouterr().out.split(" ", 1)
+    assert at.count(":") == 2
+    assert line == 'evicting  model=m reason="room for n" seconds=0.123\n'
+
+
+def test_followed_events_go_on_from_the_last_one(supervisor: Supervisor, capsys: Capture) -> None:
+    later = EVENT | {"id": 9, "message": "worker gone"}
+    old = "event: state\nid: 8\ndata: {}\n\n: nothing new\n\n"
+    stream = f"{old}id: 9\ndata: {json.dumps(later)}\n\n"
+    supervisor.say("GET /api/events?follow=0", {"events": [EVENT], "last_id": 8})
+    supervisor.say("GET /api/events", stream.encode())
+
+    assert main(["events", "-f", "--json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [EVENT, later]
+
+
 # Predictions
 
 

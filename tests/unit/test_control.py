@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from modelsup.supervisor import errors
 from modelsup.supervisor.domain import Failure, Memory, Options, Receipt
+from modelsup.supervisor.fleet.events import Events
 from modelsup.supervisor.fleet.views import (
     Books,
     ClientView,
@@ -110,12 +111,19 @@ class Fleet:
     """Answers with fixed data, notes each wish, and insists on the event loop's thread."""
 
     def __init__(self) -> None:
+        self.events = Events(self)
         self.wishes: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.receipts = [RECEIPT]
         self.loading = threading.Event()  # a load has begun
         self.hold_loads = False
         self.thread = 0
+
+    def wall(self) -> float:
+        return 1.0
+
+    def monotonic(self) -> float:
+        return 1.0
 
     def _note(self, *wish: Any) -> None:
         assert threading.get_ident() == self.thread
@@ -284,6 +292,16 @@ def test_status(api: FlaskClient) -> None:
             {"runtime": "echo", "pid": None, "state": "idle"},
         ],
     }
+
+
+def test_events_can_be_listed(api: FlaskClient, fleet: Fleet) -> None:
+    fleet.events.tell("idle", "unloading an idle model", model="m")
+    event = {"id": 1001, "at": 1.0, "kind": "idle", "message": "unloading an idle model"}
+    assert api.get("/api/events?follow=0").get_json() == {
+        "events": [event | {"facts": {"model": "m"}}],
+        "last_id": 1001,
+    }
+    assert api.get("/api/events?follow=0&tail=3").status_code == 422
 
 
 def test_stop_answers_before_the_end(api: FlaskClient, facts: Facts) -> None:
