@@ -1,0 +1,167 @@
+"""Room is made by letting go of what is idle, never of what is used, held or pinned."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from modelsup.client import DoesNotFit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+GB = 10**9
+BODY = {"instances": [[1.0]]}
+ANSWER = {"predictions": [[1.0]]}
+
+
+@pytest.fixture
+def start(start_supervisor: Callable[..., Any], fake_gpus: Any) -> Callable[..., Any]:
+    """Start a supervisor on GPUs of the given sizes, whose processes take nothing but their cap."""
+
+    def start_on(*sizes: int, residence: float = 0.0) -> Any:
+        names = "abcdefgh"
+        fake_gpus.set(*(f"device GPU-{n} {size} 0" for n, size in zip(names, sizes, strict=False)))
+        flags = ["--gpu-context-memory", "0", "--memory-reserve", "0"]
+        flags += ["--minimum-residence", str(residence)]
+        return start_supervisor(*flags, environment=fake_gpus.environment)
+
+    return start_on
+
+
+@pytest.fixture
+def model(echo_model: Callable[..., str], fake_gpus: Any) -> Callable[..., str]:
+    """Write an echo model that takes so many bytes of its GPU as it loads."""
+
+    def write(name: str, size: int, *, on_load: tuple[str, ...] = (), **options: Any) -> str:
+        commands = [f"gpu:{size}", *on_load]
+        return echo_model(name, fake_gpu=str(fake_gpus.path), on_load=commands, **options)
+
+    return write
+
+
+def loaded(supervisor: Any) -> set[str]:
+    return {worker.model for worker in supervisor.client.workers()}
+
+
+def test_a_victim_is_never_busy_or_loading(
+    start: Callable[..., Any],
+    model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """As in llama.cpp, which picked a model that had just got a request, or was still loading."""
+    supervisor, load_gate, call_gate = start(8 * GB), fifo("load"), fifo("call")
+    client = supervisor.client
+    client.load("idle", model("idle", 2 * GB), gpu_memory=2 * GB)
+    client.load("busy", model("busy", 3 * GB), gpu_memory=3 * GB)
+    loading = model("loading", 3 * GB, on_load=(f"gate:{load_gate}",))
+    client.load("loading", loading, gpu_memory=3 * GB, wait=0)
+    client.add_model("new", model("new", 2 * GB), gpu_memory=2 * GB)
+    client.add_model("newer", model("newer", 3 * GB), gpu_memory=3 * GB)
+
+    with load_gate.open("w"):
+        busy = background(supervisor.command, "busy", f"gate:{call_gate}")
+        with call_gate.open("w"):
+            assert client.predict_json("new", BODY) == ANSWER
+            assert loaded(supervisor) == {"busy", "loading", "new"}
+            newer = background(client.predict_json, "newer", BODY)
+            supervisor.until(lambda: client.model("newer").state == "queued")
+            plan = client.plan("newer")
+            assert plan.fits == "after waiting"
+            reasons = {b.model: b.reason for b in plan.blockers}
+            assert reasons == {"busy": "is answering requests", "loading": "is being loaded"}
+        assert newer.result() == ANSWER
+        assert loaded(supervisor) == {"loading", "new", "newer"}
+    assert busy.result()
+
+
+def test_all_is_pinned(start: Callable[..., Any], model: Callable[..., str]) -> None:
+    """A clear refusal at once that names the pins, as llama.cpp learned to give."""
+    client = start(8 * GB).client
+    for name in ("a", "b"):
+        client.load(name, model(name, 4 * GB), gpu_memory=4 * GB, pin=True)
+    client.add_model("c", model("c", GB), gpu_memory=GB)
+    began = time.monotonic()
+    with pytest.raises(DoesNotFit, match="a is pinned; b is pinned") as refused:
+        client.load("c")
+    assert refused.value.plan is not None
+    assert {b["model"] for b in refused.value.plan["blockers"]} == {"a", "b"}
+    with pytest.raises(DoesNotFit, match="a is pinned; b is pinned"):
+        client.predict_json("c", BODY)
+    assert time.monotonic() - began < 5
+    with pytest.raises(DoesNotFit, match=r"it needs 9000 MB of GPU-a, the budget is 8000 MB"):
+        client.load("d", model("d", GB), gpu_memory=9 * GB)
+
+
+def test_a_swap_between_models_that_do_not_fit_together(
+    start: Callable[..., Any], model: Callable[..., str]
+) -> None:
+    """The client's own old model goes first, and the swap says what that freed."""
+    client = start(8 * GB, residence=60).client
+    for name, size in (("a", 5 * GB), ("b", 6 * GB), ("other", 2 * GB)):
+        client.add_model(name, model(name, size), gpu_memory=size)
+    assert client.predict_json("other", BODY) == ANSWER
+    anna = client.session("anna")
+    anna.swap("a")
+    receipt = anna.swap("b")
+    assert receipt is not None
+    assert receipt.verified
+    assert receipt.freed.gpu_bytes == {"GPU-a": 5 * GB}
+    assert anna.predict_json(BODY) == ANSWER
+    assert {w.model for w in client.workers()} == {"b", "other"}
+    with pytest.raises(DoesNotFit, match="b is held by anna"):
+        client.session("otto").swap("a")
+
+
+def test_two_gpus(start: Callable[..., Any], model: Callable[..., str]) -> None:
+    """A model goes where the least is left over, and never onto two at once."""
+    client = start(8 * GB, 4 * GB).client
+    for name, size in (("small", 3 * GB), ("large", 5 * GB), ("medium", 2 * GB)):
+        client.load(name, model(name, size), gpu_memory=size, pin=True)
+    where = {w.model: w.device for w in client.workers()}
+    assert where == {"small": "GPU-b", "large": "GPU-a", "medium": "GPU-a"}
+    with pytest.raises(DoesNotFit):  # 1 GB is free on each
+        client.load("wide", model("wide", GB), gpu_memory=2 * GB)
+
+
+def test_an_unknown_model_is_charged_an_estimate_and_then_what_it_took(
+    start: Callable[..., Any], model: Callable[..., str]
+) -> None:
+    supervisor = start(8 * GB)
+    client = supervisor.client
+    client.load("m", model("m", 2 * GB))
+    first = client.workers()[0]
+    assert first.estimated
+    supervisor.until(lambda: client.workers()[0].charges["GPU-a"] == 2 * GB)  # it was measured
+    client.unload("m")
+    client.load("m")
+    again = client.workers()[0]
+    assert not again.estimated
+    assert again.charges["GPU-a"] == 2 * GB
+    assert 0 < again.charges["host"] < first.charges["host"]
+
+
+def test_copies_loaded_and_unloaded_leave_nothing(
+    start: Callable[..., Any], echo_model: Callable[..., str]
+) -> None:
+    """In TensorFlow Serving 8 GiB of 10 stayed after 22 models were unloaded."""
+    supervisor, size = start(), 50 * 10**6
+    client = supervisor.client
+    names = [f"copy{number}" for number in range(4)]
+    for name in names:
+        client.add_model(name, echo_model(name, on_load=[f"leak:{size}"]))
+
+    def cycle() -> int:
+        for name in names:
+            client.load(name)
+        held = sum(w.memory.uss_bytes for w in client.workers() if w.memory)
+        assert held > len(names) * size
+        for name in names:
+            assert client.unload(name).freed.host_bytes > size
+        return sum(process.memory_full_info().pss for process in supervisor.tree())
+
+    first, *later = [cycle() for _ in range(5)]
+    assert later[-1] - first < 5 * 10**6
