@@ -75,7 +75,7 @@ _LOAD_OPTIONS: Final = (
         help="Hard cap: this share of the GPU's memory.",
     ),
     click.option("--gpu-memory", metavar="SIZE", help="Hard cap: this much, such as 4GB."),
-    click.option("--ram", metavar="SIZE", help="Host memory to reserve, such as 2GB."),
+    click.option("--ram", metavar="SIZE", help="Hard cap on its own host memory, such as 2GB."),
     click.option("--device", metavar="DEVICE", help="gpu:0, gpu:1, ... or cpu."),
     click.option("--pin", is_flag=True, default=None, help="Never evict it."),
     click.option("--ttl", type=duration, help="Unload it after so long without use."),
@@ -84,6 +84,17 @@ _LOAD_OPTIONS: Final = (
     ),
     click.option(
         "--priority", type=int, help="Its rank in the queue for memory; higher goes first."
+    ),
+    click.option(
+        "--max-requests",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Replace its worker once that has served so many requests.",
+    ),
+    click.option(
+        "--recycle-above",
+        metavar="SIZE",
+        help="Replace its worker once its own host memory has grown past this, such as 2GB.",
     ),
 )
 _OPTION_NAMES: Final = (
@@ -95,6 +106,8 @@ _OPTION_NAMES: Final = (
     "ttl",
     "threads",
     "priority",
+    "max_requests",
+    "recycle_above",
 )
 
 

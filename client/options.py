@@ -18,6 +18,8 @@ class Options(TypedDict, total=False):
     `gpu_memory_fraction` is a share of the GPU's memory, 0 to 1. `device` is "gpu:0" or "cpu".
     `ttl` unloads the model after so many seconds without use. `threads` bounds the threads of one
     operation. `priority` is its rank in the queue for memory, 0 if not given; higher goes first.
+    A worker is replaced, between two requests, once it has served `max_requests` or its own memory
+    has grown past `recycle_above`.
     """
 
     gpu_memory_fraction: float
@@ -28,6 +30,8 @@ class Options(TypedDict, total=False):
     ttl: float
     threads: int
     priority: int
+    max_requests: int
+    recycle_above: int | str
 
 
 def checked(name: str, what: str) -> str:

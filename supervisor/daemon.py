@@ -215,6 +215,8 @@ class _Daemon:
             threads=settings.threads,
             max_batch_size=settings.max_batch_size,
             queue_timeout=settings.queue_timeout,
+            max_requests=settings.max_requests,
+            recycle_above=settings.recycle_above,
         )
         reserve = Reserve(
             share=settings.memory_reserve,

@@ -23,6 +23,8 @@ class Options:
     ttl: float | None = None  # seconds idle before unload; None: the default
     threads: int | None = None
     priority: int = 0  # in the queue for memory; higher goes first
+    max_requests: int | None = None  # then the worker is replaced
+    recycle_above: int | None = None  # bytes of private host memory; then the worker is replaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,23 @@ class Settings:
     queue_timeout: float = field(
         default=30.0, metadata=_time("Longest wait of a load for room.", zero=True)
     )
+    max_requests: int = field(
+        default=0,
+        metadata=_about(
+            "integer",
+            _integer(0, 10**9),
+            "Replace a worker that has served so many requests; 0 keeps it.",
+        ),
+    )
+    recycle_above: int = field(
+        default=0,
+        metadata=_about(
+            "size",
+            parse_size,
+            "Replace a worker whose own host memory has grown past this; 0 keeps it.",
+            "bytes",
+        ),
+    )
     cgroups: str = field(
         default="auto",
         metadata=_about(

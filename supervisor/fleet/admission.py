@@ -108,6 +108,15 @@ class Admission:
             if not ticket.waiting and self._tickets.get(slot) is ticket:
                 del self._tickets[slot]
 
+    def room_now(self, slot: Slot) -> Charge | None:
+        """Return what another worker of the slot costs, if that fits and nobody waits for room."""
+        if self._tickets:
+            return None
+        charges, _, decision = self._decide(slot)
+        if not isinstance(decision, Admit):
+            return None
+        return next(c for c in charges if c.candidate == decision.candidate)
+
     def withdraw(self, slot: Slot, error: Exception) -> None:
         """Take a slot out of the line; who waits for it gets the error."""
         ticket = self._tickets.get(slot)

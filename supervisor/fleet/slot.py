@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import LoadFailed, Stopping, SupervisorError
 from ..policy.restart import GiveUp, RestartHistory, after_crash
 from ..states import COMING_UP, State
+from .wear import Wear, WearWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .ledger import Charge
     from .ports import Clock
     from .worker import Worker
+
+_OVER: Final = frozenset({State.GONE, State.FAILED, State.STUCK, State.LEAKED})
 
 
 class Owner(Protocol):
@@ -42,6 +45,10 @@ class Owner(Protocol):
 
     def fingerprint(self, slot: Slot) -> object:
         """Return a value that changes when the files of the model do."""
+        ...
+
+    def room_beside(self, slot: Slot) -> Charge | None:
+        """Return the charge of a second worker of the slot if that fits now, beside all others."""
         ...
 
     def slot_changed(self, slot: Slot) -> None:
@@ -71,6 +78,8 @@ class Slot:
         self.pinned = entry.options.pin
         self.explicit = False  # asked for by `load`; stays when a superseded wish is cleaned up
         self.current: Worker | None = None
+        self.successor: Worker | None = None  # takes over from `current` when it is ready
+        self.leaving: list[Worker] = []  # serve their last requests after a successor took over
         self.stuck: list[Worker] = []
         self.failure: Failure | None = None
         self.size = 0  # bytes of the model's files
@@ -80,6 +89,7 @@ class Slot:
         self.waiting = 0
         self.restarts = 0
         self.idle_ttl = 0.0  # seconds; 0: never unloaded for idleness
+        self.wear = Wear()
         self._owner = owner
         self._clock = clock
         self._jitter = jitter
@@ -88,6 +98,7 @@ class Slot:
         self._failed_files: object = None
         self._restart: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._wear_watch: WearWatch | None = None
 
     def renew(self, entry: CatalogueEntry, idle_ttl: float) -> None:
         """Take what the catalogue says now; how a worker was loaded stays as it was."""
@@ -95,7 +106,13 @@ class Slot:
         self.pinned = entry.options.pin
         self.idle_ttl = idle_ttl
         if self.current is not None and self.current.state is State.READY:
-            self._arm_idle_timer()
+            self._arm()
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Return the workers of the slot that are not stuck."""
+        now = [w for w in (self.current, self.successor) if w is not None]
+        return [*now, *self.leaving]
 
     @property
     def priority(self) -> int:
@@ -116,7 +133,8 @@ class Slot:
     @property
     def empty(self) -> bool:
         """Whether nothing is left to remember here."""
-        return self.state == "unloaded" and not self.stuck and not self.waiting
+        nobody = not self.workers and not self.stuck
+        return self.state == "unloaded" and nobody and not self.waiting
 
     def ensure_ready(self) -> Coroutine[Any, Any, Worker]:
         """Return a ready worker; the wish counts from this call on, before it is awaited.
@@ -186,25 +204,37 @@ class Slot:
         """Take a move of one of this slot's workers. News of an older one is ignored."""
         if worker.state is State.GONE and worker in self.stuck:
             self.stuck.remove(worker)
-        if worker is self.current:
+        if worker is self.successor:
+            self._on_successor_change(worker)
+        elif worker in self.leaving:
+            if worker.state in _OVER:
+                self.leaving.remove(worker)
+                self._keep_if_lost(worker)
+        elif worker is self.current:
             if worker.state is State.READY:
                 self._wanted = True
-                self._arm_idle_timer()
+                self._arm()
             elif worker.state is State.FAILED:
                 self._on_crash(worker)
             elif worker.state in {State.STUCK, State.LEAKED}:
+                self._disarm()
                 self.stuck.append(worker)
                 self.current = None
                 if worker.failure is not None:
                     self._on_crash(worker)
             elif worker.state is State.GONE:
+                self._disarm()
                 self.current = None
         self._owner.slot_changed(self)
 
     def _on_crash(self, worker: Worker) -> None:
         assert worker.failure is not None
         self.current = None
+        self._disarm()
         if worker.told_to_stop:
+            return
+        if self.successor is not None and not self.successor.told_to_stop:
+            self.current, self.successor = self.successor, None
             return
         self.failure = worker.failure
         self._failed_files = self._owner.fingerprint(self)
@@ -230,6 +260,9 @@ class Slot:
     async def _restart_after(self, delay: float) -> None:
         await asyncio.sleep(delay)
         self.restarts += 1
+        await self._start_again()
+
+    async def _start_again(self) -> None:
         try:
             await self._queue()
         except SupervisorError as error:
@@ -239,6 +272,52 @@ class Slot:
         finally:
             self._restart = None
         self._owner.slot_changed(self)
+
+    # --- replacing a worker that is worn out ---
+
+    def recycle(self, worker: Worker, reason: str) -> None:
+        """Put a new worker in the place of this one, between two requests; none is lost.
+
+        both fit at once  → a new one is made ready, takes over, and this one serves its last
+        else              → this one serves its last, and requests wait for the new one
+        """
+        if worker is not self.current or worker.state is not State.READY or self.successor:
+            return
+        charge = self._owner.room_beside(self)
+        how = "after it" if charge is None else "beside it"
+        self._tell("restart", "recycling a worker", worker=worker.uid, why=reason, next=how)
+        if charge is not None:
+            self.successor = self._owner.make_worker(self, charge)
+            return
+        self._disarm()
+        self._restart = asyncio.get_running_loop().create_task(self._start_after(worker))
+        worker.request_stop(self.wear.drain)
+
+    async def _start_after(self, worker: Worker) -> None:
+        await worker.until_ended()
+        await self._start_again()
+
+    def _on_successor_change(self, worker: Worker) -> None:
+        if worker.state is State.READY and not worker.told_to_stop:
+            old, self.current, self.successor = self.current, worker, None
+            self._arm()
+            if old is not None:
+                self.leaving.append(old)
+                old.request_stop(self.wear.drain)
+        elif worker.state in _OVER:
+            self.successor = None
+            self._keep_if_lost(worker)
+
+    def _keep_if_lost(self, worker: Worker) -> None:
+        if worker.state in {State.STUCK, State.LEAKED}:
+            self.stuck.append(worker)
+
+    def _send_off(self, drain: float, *, force: bool = False) -> list[Worker]:
+        """Stop the workers beside the current one; return them."""
+        others = [worker for worker in self.workers if worker is not self.current]
+        for worker in others:
+            worker.request_stop(drain if worker in self.leaving else 0, force=force)
+        return others
 
     def forget_failure(self) -> None:
         """Let the next wish try again, whatever failed before."""
@@ -257,6 +336,13 @@ class Slot:
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
+        others = self._send_off(drain, force=force)
+        receipt = await self._stop_current(drain, force=force)
+        for other in others:
+            await other.until_ended()
+        return receipt
+
+    async def _stop_current(self, drain: float, *, force: bool) -> Receipt | None:
         worker = self.current
         if worker is None:
             name = self.key.model
@@ -278,18 +364,31 @@ class Slot:
 
     def _go(self) -> None:
         self._wanted = self.explicit = False
+        self._send_off(0)
         if self.current is not None:
             self.current.request_stop(0)
 
-    # --- idleness ---
+    # --- idleness and wear ---
 
     def _disarm(self) -> None:
+        if self._wear_watch is not None:
+            self._wear_watch.close()
+            self._wear_watch = None
+        self._disarm_idle_timer()
+
+    def _arm(self) -> None:
+        self._disarm()
+        self._arm_idle_timer()
+        if self.current is not None and (self.wear.requests or self.wear.memory):
+            self._wear_watch = WearWatch(self.current, self.wear, self.recycle)
+
+    def _disarm_idle_timer(self) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
 
     def _arm_idle_timer(self) -> None:
-        self._disarm()
+        self._disarm_idle_timer()
         if self.idle_ttl > 0:
             self._idle_timer = asyncio.get_running_loop().call_later(self.idle_ttl, self._on_idle)
 

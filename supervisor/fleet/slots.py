@@ -26,6 +26,7 @@ from .admission import Admission
 from .ledger import recharged
 from .slot import Slot
 from .views import Books
+from .wear import Wear
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Defaults:
     threads: int | None = None
     max_batch_size: int = 64
     queue_timeout: float = 30.0  # for room
+    max_requests: int = 0  # of one worker; 0: any number
+    recycle_above: int = 0  # bytes of a worker's private memory; 0: never
 
 
 class Slots:
@@ -157,6 +160,11 @@ class Slots:
     def renew(self, slot: Slot, entry: CatalogueEntry) -> None:
         """Let a slot take what the catalogue says now."""
         ttl = entry.options.ttl
+        slot.wear = Wear(
+            entry.options.max_requests or self._defaults.max_requests,
+            entry.options.recycle_above or self._defaults.recycle_above,
+            self._defaults.request_timeout,
+        )
         slot.renew(entry, self._defaults.idle_ttl if ttl is None else ttl)
 
     def _refuse_when_stopping(self) -> None:
@@ -174,6 +182,10 @@ class Slots:
     def withdraw(self, slot: Slot, error: Exception) -> None:
         """Take the slot out of the queue for room."""
         self.admission.withdraw(slot, error)
+
+    def room_beside(self, slot: Slot) -> Charge | None:
+        """Return the charge of a second worker of the slot if that fits now, beside all others."""
+        return None if self.stopping else self.admission.room_now(slot)
 
     def snapshot(self, clients: Collection[str] = ()) -> Snapshot:
         """Return what holds memory now, as a wish of these clients finds it."""
@@ -283,8 +295,9 @@ class Slots:
         worker = slot.current
         if not slot.key.client:
             self._route(slot)
-        if worker is not None and worker.state is State.LOADING and worker.handle is not None:
-            self.persist(self._store.add_worker, worker.uid, slot.key.model, worker.handle.pid)
+        for new in slot.workers:
+            if new.state is State.LOADING and new.handle is not None:
+                self.persist(self._store.add_worker, new.uid, slot.key.model, new.handle.pid)
         if worker is not None and worker.state is State.READY:
             self.persist(self._store.add_wanted, slot.key)
             if worker.uid not in self._measured:

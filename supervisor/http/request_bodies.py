@@ -24,6 +24,7 @@ DEFAULT_TAIL: Final = 100  # lines
 MOST_LINES: Final = 100_000
 MOST_THREADS: Final = 1024
 MOST_PRIORITY: Final = 1000  # and the least is its negative
+MOST_REQUESTS: Final = 10**9 - 1
 LONGEST_PATH: Final = 4096  # characters, as Linux
 _DEVICE: Final = re.compile(r"cpu|gpu:[0-9]{1,3}", re.ASCII)
 _COUNT: Final = re.compile(r"-?[0-9]{1,9}", re.ASCII)
@@ -248,7 +249,6 @@ def tail_of(query: Mapping[str, str]) -> tuple[int, bool]:
     return DEFAULT_TAIL if tail is None else tail, follow
 
 
-def _model(fields: Fields) -> ModelBody:
 def follows_events(query: Mapping[str, str]) -> bool:
     """Return whether events are to be followed; `follow` is the one parameter, and means yes."""
     fields = Fields(query, "query parameter")
@@ -257,6 +257,7 @@ def follows_events(query: Mapping[str, str]) -> bool:
     return follow
 
 
+def _model(fields: Fields) -> ModelBody:
     source = fields.text("source", LONGEST_PATH)
     runtime = fields.pattern("runtime", NAME, "the name of a runtime, as 'tensorflow'")
     inner = fields.inner("options")
@@ -273,6 +274,8 @@ def _options(fields: Fields) -> Options:
         ttl=fields.duration("ttl", 0.001),
         threads=fields.count("threads", 1, MOST_THREADS),
         priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
+        max_requests=fields.count("max_requests", 1, MOST_REQUESTS),
+        recycle_above=fields.size("recycle_above"),
     )
     fields.done()
     if options.gpu_memory_fraction is not None and options.gpu_memory is not None:

@@ -34,6 +34,8 @@ OPTIONS = {
     "ttl",
     "threads",
     "priority",
+    "max_requests",
+    "recycle_above",
 }
 MODEL = {
     "name": str,

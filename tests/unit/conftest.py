@@ -168,6 +168,7 @@ class Workshop:
         self.events = machine.events
         self.files: object = "as they were"
         self.leased = False
+        self.roomy = True  # there is room for a second worker
         self.jitter = 1.0
         self.states: list[str] = []
         self._changed = asyncio.Event()
@@ -191,6 +192,9 @@ class Workshop:
             on_idle=lambda: None,
             restarts=slot.restarts,
         )
+
+    def room_beside(self, slot: Slot) -> Charge | None:
+        return CHARGE if self.roomy else None
 
     def fingerprint(self, slot: Slot) -> object:
         return self.files

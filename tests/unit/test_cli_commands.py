@@ -162,13 +162,21 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
     supervisor.say("POST /api/models/m/load?wait=600.0", LOADED)
 
     options = ["--ttl", "10m", "--gpu-memory", "4GB", "--pin", "--priority", "-3"]
+    options += ["--max-requests", "1000", "--recycle-above", "2GB"]
     assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
     assert out == "m is ready: worker w1, version 1, loaded in 0.15 s, 142 MB host memory\n"
     assert err == "warning: no GPU here: gpu_memory has no effect\n"
     assert supervisor.sent() == {
         "source": "/m.keras",
-        "options": {"ttl": 600, "gpu_memory": "4GB", "pin": True, "priority": -3},
+        "options": {
+            "ttl": 600,
+            "gpu_memory": "4GB",
+            "pin": True,
+            "priority": -3,
+            "max_requests": 1000,
+            "recycle_above": "2GB",
+        },
     }
 
 

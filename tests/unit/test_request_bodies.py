@@ -30,12 +30,25 @@ def test_a_whole_load_body_is_read() -> None:
         "ttl": "10m",
         "threads": 2,
         "priority": -5,
+        "max_requests": 1000,
+        "recycle_above": "1GB",
     }
     body = bodies.model_body(_read({"source": "/m", "runtime": "echo", "options": options}))
     assert body == bodies.ModelBody(
         "/m",
         "echo",
-        Options(0.3, None, 3 * 2**29, "gpu:0", pin=True, ttl=600.0, threads=2, priority=-5),
+        Options(
+            0.3,
+            None,
+            3 * 2**29,
+            "gpu:0",
+            pin=True,
+            ttl=600.0,
+            threads=2,
+            priority=-5,
+            max_requests=1000,
+            recycle_above=10**9,
+        ),
     )
 
 
@@ -70,6 +83,8 @@ def test_no_body_and_null_mean_what_was_before() -> None:
         ({"options": {"threads": 0}}, "'options.threads'", "1 to 1024"),
         ({"options": {"threads": 1.5}}, "'options.threads'", "whole number"),
         ({"options": {"threads": False}}, "'options.threads'", "whole number"),
+        ({"options": {"max_requests": 0}}, "'options.max_requests'", "from 1 to"),
+        ({"options": {"recycle_above": 0}}, "'options.recycle_above'", "at least 1"),
         ({"options": {"priority": 1001}}, "'options.priority'", "-1000 to 1000"),
         ({"options": {"priority": "high"}}, "'options.priority'", "whole number"),
         ({"options": {"pim": True}}, "'options.pim'", "did you mean 'pin'"),
