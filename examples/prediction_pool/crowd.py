@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.loadgen import measure
+from benchmarks.processes import BenchmarkError
 
 from ..tree_memory import NOTHING, ProcessMemory, tree_memory
 
@@ -72,8 +73,16 @@ def at_rest(application: str, roots: Sequence[int]) -> Step:
 def arrive(
     application: str, url: str, image: bytes, users: int, seconds: float, roots: Sequence[int]
 ) -> Step:
-    """Let `users` users send the image again and again for `seconds`."""
+    """Let `users` users send the image again and again for `seconds`.
+
+    Raises BenchmarkError where no answer came within that time.
+    """
     headers = {"Content-Type": "application/octet-stream"}
     with peak_memory(roots) as peak:
         load = measure(f"{url}/classify", headers, image, users, seconds)
+    if not load.requests:
+        raise BenchmarkError(
+            f"{application} answered none of {users} users within {seconds:g} s "
+            f"and gave {load.errors} errors; give it more time with --seconds"
+        )
     return Step(application, users, peak.memory, load)

@@ -1,6 +1,6 @@
 """The application on modelsup: it holds no model, and all its users share one worker.
 
-python -m examples.prediction_pool.modelsup_app SUPERVISOR_URL MODEL
+python -m examples.prediction_pool.modelsup_app SUPERVISOR_URL MODEL THREADS
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from modelsup.client import Client
 from .web import classifier_app, serve
 
 
-def main(url: str, model: str) -> None:
+def main(url: str, model: str, threads: int) -> None:
     """Serve with what the model `model` of the supervisor at `url` predicts."""
     with Client(url) as client:
-        serve(classifier_app(lambda batch: np.asarray(client.predict(model, batch))))
+        serve(classifier_app(lambda batch: np.asarray(client.predict(model, batch))), threads)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

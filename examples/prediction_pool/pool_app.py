@@ -1,6 +1,6 @@
 """The application as it is usually done: a pool of predictors, each with the model in it.
 
-python -m examples.prediction_pool.pool_app MODEL_FILE PREDICTORS
+python -m examples.prediction_pool.pool_app MODEL_FILE PREDICTORS THREADS
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def predictor_pool(file: str, predictors: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def main(file: str, predictors: int) -> None:
+def main(file: str, predictors: int, threads: int) -> None:
     """Load the model into each predictor, then serve."""
     with predictor_pool(file, predictors) as pool:
-        serve(classifier_app(lambda batch: pool.submit(_predict, batch).result()))
+        serve(classifier_app(lambda batch: pool.submit(_predict, batch).result()), threads)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -54,6 +54,20 @@ TABLE_WIDTH = 110  # columns where the output is not a terminal
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What the command line asks for.
+
+    `predictors`: processes in the pool. `threads`: requests that either application works on at
+    once. `seconds`: the length of a step.
+    """
+
+    model: str
+    predictors: int
+    threads: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Task:
     """The classifier, and the image that every user sends as a `.npy` file."""
 
@@ -70,19 +84,21 @@ class Running:
 
 
 @contextmanager
-def pool_application(task: Task, predictors: int, folder: Path) -> Iterator[Running]:
+def pool_application(task: Task, settings: Settings, folder: Path) -> Iterator[Running]:
     """Run the application with a pool of predictors until the block ends."""
-    with _application("pool_app", str(task.file), str(predictors), folder=folder) as app:
+    numbers = (str(settings.predictors), str(settings.threads))
+    with _application("pool_app", str(task.file), *numbers, folder=folder) as app:
         yield app
 
 
 @contextmanager
-def modelsup_application(task: Task, folder: Path) -> Iterator[Running]:
+def modelsup_application(task: Task, settings: Settings, folder: Path) -> Iterator[Running]:
     """Run a supervisor with the model, and the application in front, until the block ends."""
     with local_supervisor("--preload", "tensorflow") as supervisor:
         with Client(supervisor.url) as client:
             client.load(MODEL, task.file)
-        with _application("modelsup_app", supervisor.url, MODEL, folder=folder) as app:
+        arguments = (supervisor.url, MODEL, str(settings.threads))
+        with _application("modelsup_app", *arguments, folder=folder) as app:
             yield Running(app.url, [*app.roots, supervisor.pid])
 
 
@@ -98,7 +114,7 @@ def _application(module: str, *arguments: str, folder: Path) -> Iterator[Running
 def weigh(name: str, app: Running, image: bytes, seconds: float) -> tuple[list[Step], Any]:
     """Weigh the application at rest and at each step; return that, and its answer at last.
 
-    Raises RequestException where it does not answer.
+    Raises BenchmarkError or RequestException where it does not answer.
     """
     steps = [at_rest(name, app.roots)]
     for users in STEPS:
@@ -110,9 +126,14 @@ def weigh(name: str, app: Running, image: bytes, seconds: float) -> tuple[list[S
 
 
 def growth(steps: Sequence[Step], name: str) -> float:
-    """Return the memory with the most users over the memory with one."""
-    by_users = {step.users: step.memory.pss for step in steps if step.application == name}
-    return by_users[STEPS[-1]] / by_users[STEPS[0]]
+    """Return the memory with the most users over the memory with one.
+
+    The page cache's share is that of one user in both. It moves with other programs that map the
+    same files, and users do not add to it.
+    """
+    by_users = {step.users: step.memory for step in steps if step.application == name}
+    one, most = by_users[STEPS[0]], by_users[STEPS[-1]]
+    return (one.pss + most.anonymous - one.anonymous) / one.pss
 
 
 def problems(steps: Sequence[Step], answers: Sequence[dict[str, Any]]) -> list[str]:
@@ -182,10 +203,9 @@ def _shown(row: Step) -> list[str]:
     ]
 
 
-def _as_json(steps: Sequence[Step], model: str, predictors: int) -> str:
+def _as_json(steps: Sequence[Step], settings: Settings) -> str:
     data = {
-        "model": model,
-        "predictors": predictors,
+        **asdict(settings),
         "machine": machine(),
         "versions": versions(),
         "bar": BAR,
@@ -195,33 +215,61 @@ def _as_json(steps: Sequence[Step], model: str, predictors: int) -> str:
     return json.dumps(data, indent=2)
 
 
-def _run(model: str, predictors: int, seconds: float) -> tuple[list[Step], list[dict[str, Any]]]:
+def _run(settings: Settings) -> tuple[list[Step], list[dict[str, Any]]]:
     """Weigh one application, end it, and weigh the other."""
     with tempfile.TemporaryDirectory(prefix="modelsup-prediction-pool-") as name:
         folder = Path(name)
-        with step(f"Make the model {model}"):
-            task = _task(model, folder)
-        with pool_application(task, predictors, folder) as app:
-            pool_steps, pool_answer = weigh("pool", app, task.image, seconds)
-        with modelsup_application(task, folder) as app:
-            our_steps, our_answer = weigh("modelsup", app, task.image, seconds)
+        with step(f"Make the model {settings.model}, if it is not there"):
+            task = _task(settings.model, folder)
+        with pool_application(task, settings, folder) as app:
+            pool_steps, pool_answer = weigh("pool", app, task.image, settings.seconds)
+        with modelsup_application(task, settings, folder) as app:
+            our_steps, our_answer = weigh("modelsup", app, task.image, settings.seconds)
     return [*pool_steps, *our_steps], [pool_answer, our_answer]
 
 
 @click.command()
-@click.option("--model", type=click.Choice(["mobilenet", "small"]), default="mobilenet")
-@click.option("--predictors", type=click.IntRange(1, 64), default=4, show_default=True)
-@click.option("--seconds", type=click.FloatRange(min=0.5), default=4.0, show_default=True)
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page.")
+@click.option(
+    "--model", type=click.Choice(["mobilenet", "small"]), default="mobilenet", show_default=True
+)
+@click.option(
+    "--predictors",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Processes in the pool, each with the model.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 100),
+    default=4,
+    show_default=True,
+    help="Requests that each application works on at once.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.5, 600),
+    default=4.0,
+    show_default=True,
+    help="Length of each step.",
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Draw the figures to a file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(model: str, predictors: int, seconds: float, html: Path | None, as_json: bool) -> None:
+def main(html: Path | None, as_json: bool, **options: Any) -> None:
     """Weigh 100 users of one image classifier, with predictors in the application and without."""
     end_on_sigterm()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # both applications compute on the CPU
+    settings = Settings(**options)
     try:
         if html is not None:
             require_plotly()
-        steps, answers = _run(model, predictors, seconds)
+        steps, answers = _run(settings)
+        if as_json:
+            print(_as_json(steps, settings))
+        else:
+            _print(steps)
         if html is not None:
             write_page(steps, html)
     except subprocess.CalledProcessError as error:
@@ -235,10 +283,6 @@ def main(model: str, predictors: int, seconds: float, html: Path | None, as_json
         subprocess.TimeoutExpired,
     ) as error:
         raise click.ClickException(str(error)) from error
-    if as_json:
-        print(_as_json(steps, model, predictors))
-    else:
-        _print(steps)
     if found := problems(steps, answers):
         raise click.ClickException("\n".join(found))
 

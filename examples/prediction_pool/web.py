@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-THREADS = 8  # requests that an application works on at once; the others wait for a thread
 PIXEL_MAX = 255
 END_SECONDS = 1  # what requests under way get when the application ends
 
@@ -51,17 +50,19 @@ def _batch_of_one(upload: bytes) -> Array:
         raise BadRequest(
             f"send uint8 of (height, width, channels), not {pixels.dtype} of {pixels.shape}"
         )
-    return (pixels[np.newaxis] / PIXEL_MAX).astype(np.float32)
+    batch: Array = np.divide(pixels[np.newaxis], PIXEL_MAX, dtype=np.float32)
+    return batch
 
 
-def serve(app: Flask) -> None:
+def serve(app: Flask, threads: int) -> None:
     """Serve on a free port of the loopback device and print the URL. Ends by SystemExit.
 
-    One event loop holds the connections of all users, and THREADS threads run the application.
+    One event loop holds the connections of all users, and `threads` threads run the application:
+    it works on so many requests at once, and the others wait their turn.
     """
     end_on_sigterm()
     config = uvicorn.Config(
-        WSGIMiddleware(app, workers=THREADS),  # type: ignore[arg-type]
+        WSGIMiddleware(app, workers=threads),  # type: ignore[arg-type]
         lifespan="off",
         log_level="warning",
         timeout_graceful_shutdown=END_SECONDS,
