@@ -68,7 +68,7 @@ def measure(client: Client, subject: Subject, counts: Sequence[int], say: Say) -
         runtime=first.runtime or subject.runtime or "",
         framework=first.framework,
         stages={name: first.memory_stages[name] for name in STAGES},
-        most_bytes=max(map(most_of, workers)),
+        most_bytes=max(shared.private_bytes, *map(most_of, workers)),
         rows=tuple(rows),
         shared=shared,
         gpu=gpu_of(first, memory),

@@ -86,8 +86,8 @@ def _notes(measured: Measured, pool: Pool) -> list[str]:
     ]
     if pool.framework_bytes is not None:
         notes.append(
-            f"the framework itself, once: {size(measured.forkservers_bytes)} in the forkservers, "
-            f"{size(pool.framework_bytes)} in the pool's process"
+            f"the imported framework, once: {size(measured.forkservers_bytes)} PSS in the "
+            f"forkservers, {size(pool.framework_bytes)} private in the pool's process"
         )
     if pool.reason is not None:
         notes.append(f"the pool was not measured in full: {pool.reason}")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from modelsup.cli.profile.measure import STAGES
 
-from tests.conftest import CLI, wait_until
+from tests.conftest import CLI, GIB, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +105,20 @@ def test_it_stops_before_others_would_have_to_make_room(
     assert [row["instances"] for row in measured["rows"]] == [1]
     assert measured["notes"] == ["stopped at 1 instances: one more does not fit beside big"]
     assert [w.model for w in client.workers()] == ["big"]
+
+
+def test_on_a_gpu_it_recommends_a_share_of_it(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str], fake_gpus: Any
+) -> None:
+    supervisor = start_supervisor(environment=fake_gpus.environment)
+    source = echo_model(fake_gpu=str(fake_gpus.path), on_load=[f"gpu:{GIB}"])
+    found = json.loads(supervisor.run("profile", source, "--instances", "1,2", "--json").stdout)
+    gpu, advice = found["measured"]["gpu"], found["advice"]
+    assert (gpu["uuid"], gpu["total_bytes"], gpu["used_bytes"]) == ("GPU-a", 8 * GIB, GIB)
+    assert (advice["gpu_memory_fraction"], advice["gpu_reason"]) == (0.16, None)
+    assert advice["limited_by"] == "gpu"
+    assert 1 <= advice["fits"] <= 6
+    assert_nothing_is_loaded(supervisor)
 
 
 def test_what_cannot_be_loaded_leaves_nothing(
