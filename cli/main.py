@@ -25,6 +25,7 @@ from .commands import (
     status,
     stop,
     swap,
+    top,
     unload,
 )
 from .context import Context
@@ -86,6 +87,7 @@ for _command in (
     release.release,
     predict.predict,
     ps.ps,
+    top.top,
     models.models,
     clients.clients,
     logs.logs,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from modelsup.client import ModelsupError
 
@@ -58,13 +58,19 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     The column STATE is coloured on a terminal.
     """
+    for line in table(headers, rows):
+        click.echo(line)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table; the states in its column STATE are painted."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         line = ""
         for header, text, width in zip(headers, row, widths, strict=True):
             colour = _STATE_COLOURS.get(text) if header == "STATE" else None
             line += paint(text, colour) + " " * (width - len(text) + 2)
-        click.echo(line.rstrip())
+        yield line.rstrip()
 
 
 def paint(text: str, colour: str | None) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from .. import output
 from ..context import Context, pass_context
 from ..parameters import json_option
-
-if TYPE_CHECKING:
-    from modelsup.client import WorkerInfo
+from ..workers import charged
 
 
 @click.command()
@@ -66,14 +63,6 @@ def ps(context: Context, *, as_json: bool) -> None:
             for worker in workers
         ],
     )
-
-
-def charged(worker: WorkerInfo) -> str:
-    """Return what the budget counts for a worker: "~142 MB, GPU 2.0 GB"; "~": estimated."""
-    mark = "~" if worker.estimated else ""
-    on_gpus = sum(count for name, count in worker.charges.items() if name != "host")
-    text = f"{mark}{output.size(worker.charges.get('host'))}"
-    return f"{text}, GPU {mark}{output.size(on_gpus)}" if on_gpus else text
 
 
 def _ago(then: float | None, now: float) -> str:

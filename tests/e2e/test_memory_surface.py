@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
 from modelsup.client import DoesNotFit
+
+from tests.conftest import CLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,3 +174,63 @@ def next_ones(events: Any, last: str) -> list[str]:
         if event.message == last:
             break
     return found
+
+
+def test_top_shows_gpus_workers_and_leases(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str], fake_gpus: Any
+) -> None:
+    fake_gpus.add(f"process 7 GPU-a {GIB}")
+    supervisor = start_supervisor(environment=fake_gpus.environment)
+    model = echo_model("m", fake_gpu=str(fake_gpus.path), on_load=[f"gpu:{2 * GIB}"])
+    supervisor.client.load("m", model, gpu_memory=2 * GIB)
+    supervisor.client.swap("anna", "m")
+    picture = supervisor.run("top").stdout
+    (gpu,) = [line for line in picture.splitlines() if line.startswith("gpu:0")]
+    assert gpu.split()[2:6] == ["2.1", "GB", "1.1", "GB"]
+    assert "anna" in picture
+    shown = json.loads(supervisor.run("top", "--json").stdout)
+    assert shown.keys() == {"status", "memory", "workers", "clients"}
+    assert shown["memory"]["gpus"][0]["workers_bytes"] == 2 * GIB
+
+
+def test_top_on_a_terminal_is_live_until_it_is_interrupted(
+    supervisor: Any, echo_model: Callable[..., str]
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*CLI, "top", "--interval", "50ms"],
+        env={**supervisor.environment, "MODELSUP_URL": supervisor.url, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        read_until(ours, b"BUDGET")
+        supervisor.client.load("watched", echo_model("watched"))
+        read_until(ours, b"watched")
+        process.send_signal(signal.SIGINT)
+        draining = threading.Thread(target=read_until, args=(ours, None))
+        draining.start()
+        assert process.wait(20) == 0
+        draining.join()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read_until(terminal: int, text: bytes | None) -> None:
+    """Read what is written to a terminal up to this text; None: to the end."""
+    seen = b""
+    while text is None or text not in seen:
+        readable, _, _ = select.select([terminal], [], [], 30)
+        assert readable, seen
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # nobody has the other side open any more
+            piece = b""
+        if not piece:
+            assert text is None, seen
+            return
+        seen += piece
