@@ -21,9 +21,11 @@ ANSWER = {"predictions": [[1.0]]}
 def start(start_supervisor: Callable[..., Any], fake_gpus: Any) -> Callable[..., Any]:
     """Start a supervisor on GPUs of the given sizes, whose processes take nothing but their cap."""
 
-    def start_on(*sizes: int, residence: float = 0.0) -> Any:
+    def start_on(*sizes: int, reserved: int = 0, residence: float = 0.0) -> Any:
         names = "abcdefgh"
-        fake_gpus.set(*(f"device GPU-{n} {size} 0" for n, size in zip(names, sizes, strict=False)))
+        fake_gpus.set(
+            *(f"device GPU-{n} {size} {reserved}" for n, size in zip(names, sizes, strict=False))
+        )
         flags = ["--gpu-context-memory", "0", "--memory-reserve", "0"]
         flags += ["--minimum-residence", str(residence)]
         return start_supervisor(*flags, environment=fake_gpus.environment)
@@ -80,7 +82,7 @@ def test_a_victim_is_never_busy_or_loading(
 
 def test_all_is_pinned(start: Callable[..., Any], model: Callable[..., str]) -> None:
     """A clear refusal at once that names the pins, as llama.cpp learned to give."""
-    client = start(8 * GB).client
+    client = start(9 * GB, reserved=GB).client
     for name in ("a", "b"):
         client.load(name, model(name, 4 * GB), gpu_memory=4 * GB, pin=True)
     client.add_model("c", model("c", GB), gpu_memory=GB)
