@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from .ports import Clock
     from .slot import Slot
 
+REST: Final = 4.0  # times as long as a look has taken; the event loop has others to serve
 LOOK_AGAIN: Final = 0.2  # seconds; for what passes with time alone, such as a minimum residence
 OVERTAKING: Final = 1.0  # seconds in which later ones may take what an earlier one lacks
 
 
 TELL_AGAIN: Final = 10.0  # seconds between two events about refusals of one model
+
+
+_Seen = dict[tuple[str, ...], "Snapshot"]  # by the clients about to swap
 
 
 class Yard(Protocol):
@@ -79,7 +83,8 @@ class Admission:
         self._tickets: dict[Slot, _Ticket] = {}
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
-        self._poking = False
+        self._due = self._rest_until = 0.0  # monotonic: of the timer; of the pause after a look
+        self._looking = False
 
     @property
     def queue(self) -> tuple[str, ...]:
@@ -96,9 +101,6 @@ class Admission:
         ticket.waiting += 1
         try:
             self.poke()
-            if not ticket.admitted.done() and not ticket.told:
-                ticket.told = True
-                self._events.tell("queue", "a model waits for room", model=slot.key.model)
             await asyncio.wait({ticket.admitted}, timeout=self._longest_wait)
             if not ticket.admitted.done():
                 raise self._refusal(slot, f"no room was found in {self._longest_wait:g} s")
@@ -112,7 +114,7 @@ class Admission:
         """Return what another worker of the slot costs, if that fits and nobody waits for room."""
         if self._tickets:
             return None
-        charges, _, decision = self._decide(slot)
+        charges, _, decision = self._decide(slot, {})
         if not isinstance(decision, Admit):
             return None
         return next(c for c in charges if c.candidate == decision.candidate)
@@ -124,20 +126,43 @@ class Admission:
             self._finish(ticket, error)
 
     def poke(self) -> None:
-        """Look again: something has changed that may make room."""
-        if self._poking or not self._tickets:
-            return
-        self._poking = True
+        """Look again soon: something has changed that may make room.
+
+        One look serves all that pokes in one step of the event loop. A look takes the longer the
+        more models wait and live; what follows a long one is put off for longer.
+        """
+        if self._tickets and not self._looking:
+            self._look_in(max(0.0, self._rest_until - self._clock.monotonic()))
+
+    def _look_in(self, seconds: float) -> None:
+        due = self._clock.monotonic() + seconds
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        began = self._clock.monotonic()
+        self._looking = True
         try:
             self._serve_line()
+            self._tell_who_waits()
         finally:
-            self._poking = False
-        if self._tickets and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._on_time)
+            self._looking = False
+            now = self._clock.monotonic()
+            self._rest_until = now + REST * (now - began)
+            if self._tickets:
+                self._look_in(max(LOOK_AGAIN, self._rest_until - now))
 
-    def _on_time(self) -> None:
-        self._timer = None
-        self.poke()
+    def _tell_who_waits(self) -> None:
+        for ticket in self._tickets.values():
+            if not ticket.told:
+                ticket.told = True
+                model = ticket.slot.key.model
+                self._events.tell("queue", "a model waits for room", model=model)
 
     def _in_line(self) -> list[_Ticket]:
         return sorted(self._tickets.values(), key=lambda t: t.rank)
@@ -152,24 +177,31 @@ class Admission:
         """
         lacked: set[str] = set()  # resources, by those before in the line
         reserved: set[str] = set()  # of these, what one has lacked for too long
+        seen: _Seen = {}
         for ticket in self._in_line():
-            charges, snapshot, decision = self._decide(ticket.slot)
+            charges, snapshot, decision = self._decide(ticket.slot, seen)
             if isinstance(decision, Refuse):
                 self._finish(ticket, self._refusal(ticket.slot, decision.reason))
                 continue
             if isinstance(decision, Admit) and not reserved & _takes(decision):
                 self._let_in(ticket, charges, decision)
+                seen.clear()
                 continue
             lacks = lacking(snapshot, [c.candidate for c in charges])
             if isinstance(decision, Evict) and not lacked & lacks:
                 self._make_room(ticket.slot, decision)
+                seen.clear()
             lacked |= lacks
             if self._clock.monotonic() - ticket.since > OVERTAKING:
                 reserved |= lacks
 
-    def _decide(self, slot: Slot) -> tuple[list[Charge], Snapshot, Decision]:
+    def _decide(self, slot: Slot, seen: _Seen) -> tuple[list[Charge], Snapshot, Decision]:
+        """Decide on a slot. `seen` holds the snapshots since the last change, to be used again."""
         charges = self._ledger.charges(slot, self._yard.learned(slot))
-        snapshot = self._yard.snapshot(slot.swapping)
+        clients = tuple(slot.swapping)
+        snapshot = seen.get(clients)
+        if snapshot is None:
+            snapshot = seen[clients] = self._yard.snapshot(clients)
         return charges, snapshot, decide(snapshot, [c.candidate for c in charges])
 
     def _let_in(self, ticket: _Ticket, charges: list[Charge], decision: Admit) -> None:
@@ -213,7 +245,7 @@ class Admission:
                 reason=f"it is {worker.state} already",
                 seconds=worker.seconds.get("total", learned.seconds if learned else None),
             )
-        charges, _, decision = self._decide(slot)
+        charges, _, decision = self._decide(slot, {})
         charge = charges[0] if charges else None
         if isinstance(decision, (Admit, Evict)):
             charge = next(c for c in charges if c.candidate == decision.candidate)
