@@ -361,15 +361,12 @@ class Worker:
         self._explain(failure)
         if self.spec.device is not None:
             self._move(State.STOPPING)  # at once: its GPU memory may take a while to be back
-        hold, expected = self._hold, self._expected()
-        if hold is None:  # of a process that has ended, only what is still listed can be told
-            hold, expected = await self._holds_now(), 0
-        back = await self._reclaimed(hold, expected)
+        hold, gpu = await self._reclaimed(self._hold)
         if self._stop is not None:
             self._receipt = Receipt(self.key.model, self.uid, "crashed")
-        if hold is not None and back is not None and back.verdict == "held":
+        if hold is not None and gpu is not None and gpu.verdict == "held":
             self._ended.set()
-            await self._be_leaked(hold, back.reason)
+            await self._be_leaked(hold, gpu.reason)
         else:
             self._fail(failure)
 
@@ -390,7 +387,7 @@ class Worker:
         if self.state is State.DRAINING:
             await self._drain(exited, stop, times.started)
         freed = self._memory_now()
-        hold = await self._holds_now()
+        hold = self._hold if exited.done() else await self._holds_now()
         times.drained = clock()
         crashed = exited.done()
         aborted = self.traffic.in_flight
@@ -407,7 +404,7 @@ class Worker:
                 return
         times.exited = clock()
         self.handle.dispose()
-        gpu = await self._reclaimed(hold, self._expected())
+        hold, gpu = await self._reclaimed(hold)
         times.back = clock()
         completed = self.traffic.completed - stop.completed
         outcome: Outcome = "drained"
@@ -467,11 +464,18 @@ class Worker:
         charged = self.charges.get(self.spec.device) if self.spec.device else None
         return charged if self.gpu_bytes is None else self.gpu_bytes
 
-    async def _reclaimed(self, hold: Hold | None, expected: int | None) -> Reclaimed | None:
-        """Wait until the GPU memory is back; None on the CPU, whose memory is back at the exit."""
+    async def _reclaimed(self, hold: Hold | None) -> tuple[Hold | None, Reclaimed | None]:
+        """Wait until the GPU memory of the ended process is back.
+
+        `hold` is what it held while it lived, if that was read. Returns what the memory was
+        compared with, and what became of it; neither on the CPU, whose memory is back at the exit.
+        """
+        expected = self._expected()
+        if hold is None:  # of a process that has ended, only what is still listed can be told
+            hold, expected = await self._holds_now(), 0
         if hold is None:
-            return None
-        return await self._services.devices.reclaimed(hold, expected)
+            return None, None
+        return hold, await self._services.devices.reclaimed(hold, expected)
 
     async def _be_leaked(self, hold: Hold, reason: str) -> None:
         """Stay charged, and watch, until the driver gives the memory back."""
@@ -497,9 +501,9 @@ class Worker:
         self._move(State.STUCK)
         await exited
         self.handle.dispose()
-        back = await self._reclaimed(hold, self._expected())
-        if hold is not None and back is not None and back.verdict == "held":
-            await self._be_leaked(hold, back.reason)
+        hold, gpu = await self._reclaimed(hold)
+        if hold is not None and gpu is not None and gpu.verdict == "held":
+            await self._be_leaked(hold, gpu.reason)
         else:
             self._move(State.GONE)
 

@@ -103,6 +103,7 @@ class Machine:
         self.now = 1000.0
         self.events = Events(self)
         self.verdicts: list[str] = []  # on each look for GPU memory: "back", "held", "unknown"
+        self.expected: list[int | None] = []  # bytes, of each such look
         self.refusal: Exception | None = None  # what the next spawn raises
         self.gate: asyncio.Event | None = None  # what spawns wait for
         self.handles: asyncio.Queue[FakeHandle] = asyncio.Queue()
@@ -143,6 +144,7 @@ class Machine:
         return Held(GPU_BYTES)
 
     async def reclaimed(self, hold: Held, expected: int | None = None) -> Outcome:
+        self.expected.append(expected)
         verdict = self.verdicts.pop(0)
         return Outcome(verdict, hold.bytes if verdict == "back" else 0)
 

@@ -156,6 +156,68 @@ def test_memory_that_does_not_come_back_is_leaked(machine: Any) -> None:
     machine.run(story())
 
 
+def test_a_stuck_worker_whose_gpu_memory_is_held_in_the_end_is_leaked(machine: Any) -> None:
+    machine.timeouts = Timeouts(term=0.01, kill=0.01)
+    machine.verdicts = ["held", "back"]
+
+    async def story() -> None:
+        life = Life(machine, device="GPU-1")
+        handle = await life.ready()
+        handle.ignored = {"terminate", "kill"}
+        life.worker.request_stop(0)
+        await life.until(State.STUCK)
+        handle.end(signal=9)
+        await life.until(State.GONE)
+        assert life.states[-3:] == ["stuck", "leaked", "gone"]
+
+    machine.run(story())
+
+
+@pytest.mark.parametrize("loads", [False, True], ids=["before the load", "in the load"])
+def test_what_a_worker_may_hold_of_its_gpu_when_it_is_stopped_early(
+    machine: Any, loads: bool
+) -> None:
+    """Where the driver does not tell, its charge is expected back, once it may have taken some."""
+    machine.verdicts = ["back"]
+
+    async def story() -> None:
+        life = Life(machine, device="GPU-1")
+        life.worker.charges = {"GPU-1": 700}
+        handle = await machine.handles.get()
+        await life.until(State.LOADING)
+        if loads:
+            handle.say("loading")
+        life.worker.request_stop(0)
+        await life.until(State.GONE)
+        assert machine.expected == [700 if loads else 0]
+
+    machine.run(story())
+
+
+@pytest.mark.parametrize("verdict", ["held", "back"])
+def test_a_crash_in_the_load_tells_who_waits_at_once_and_then_looks_for_the_memory(
+    machine: Any, verdict: str
+) -> None:
+    machine.verdicts = [verdict, "back"]
+
+    async def story() -> None:
+        life = Life(machine, device="GPU-1")
+        waiting = asyncio.ensure_future(life.worker.until_up())
+        handle = await machine.handles.get()
+        await life.until(State.LOADING)
+        handle.say("loading")
+        handle.end(signal=11)
+        with pytest.raises(LoadFailed):
+            await waiting
+        last = State.GONE if verdict == "held" else State.FAILED
+        await life.until(last)
+        between = ["leaked"] if verdict == "held" else []
+        assert life.states == ["loading", "stopping", *between, last]
+        assert machine.expected[0] == 0  # of the dead only what is listed can be told
+
+    machine.run(story())
+
+
 def test_gpu_memory_that_comes_back_is_on_the_receipt(machine: Any) -> None:
     machine.verdicts = ["back"]
 
