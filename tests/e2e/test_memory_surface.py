@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HUGE = "1000TB"
+GIB = 2**30
+CONTEXT = 450 * 10**6  # bytes: the default of gpu_context_memory
 
 
 def test_what_is_larger_than_the_machine_is_refused_with_its_plan(
@@ -103,10 +105,6 @@ def test_workers_show_what_they_are_charged(
     assert client.memory().host.charged_bytes == 0
 
 
-GIB = 2**30
-CONTEXT = 450 * 10**6
-
-
 def test_the_memory_of_a_gpu_is_split_into_ours_others_and_free(
     start_supervisor: Callable[..., Any], echo_model: Callable[..., str], fake_gpus: Any
 ) -> None:
@@ -124,6 +122,19 @@ def test_the_memory_of_a_gpu_is_split_into_ours_others_and_free(
         7: (GIB, None),
         worker.pid: (2 * GIB, worker.id),
     }
+
+
+def test_a_driver_that_hangs_does_not_hold_up_the_answer(
+    start_supervisor: Callable[..., Any], fake_gpus: Any
+) -> None:
+    client = start_supervisor(environment=fake_gpus.environment).client
+    hang = "hang nvmlDeviceGetMemoryInfo_v2"
+    fake_gpus.add(hang)
+    (gpu,) = client.memory().gpus
+    assert (gpu.total_bytes, gpu.used_bytes, gpu.others_bytes) == (8 * GIB, None, None)
+    assert gpu.reason == "NVML is not answering"
+    assert gpu.budget_bytes is not None
+    fake_gpus.remove(hang)
 
 
 def test_events_tell_of_an_eviction_and_of_who_waits(
