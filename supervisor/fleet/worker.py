@@ -458,9 +458,16 @@ class Worker:
         return await self._services.devices.hold(self.spec.device, self.handle.pid)
 
     def _expected(self) -> int | None:
-        """Return the bytes that it is thought to hold of its GPU, if the driver tells none."""
+        """Return the bytes that it is thought to hold of its GPU, for where the driver tells none.
+
+        Before its load none. In its load that is not known: it may not have come to the GPU yet,
+        and must not count as leaked because the GPU's use did not fall. Once it is ready, what it
+        is charged.
+        """
         if not self._loads:
             return 0
+        if self.ready_at is None:
+            return None
         charged = self.charges.get(self.spec.device) if self.spec.device else None
         return charged if self.gpu_bytes is None else self.gpu_bytes
 

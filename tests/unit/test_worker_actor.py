@@ -173,11 +173,15 @@ def test_a_stuck_worker_whose_gpu_memory_is_held_in_the_end_is_leaked(machine: A
     machine.run(story())
 
 
-@pytest.mark.parametrize("loads", [False, True], ids=["before the load", "in the load"])
-def test_what_a_worker_may_hold_of_its_gpu_when_it_is_stopped_early(
-    machine: Any, loads: bool
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [((), 0), (("loading",), None), (("loading", "warming", "ready"), 700)],
+    ids=["before the load", "in the load", "ready"],
+)
+def test_what_a_stopped_worker_is_thought_to_hold_of_its_gpu(
+    machine: Any, stages: tuple[str, ...], expected: int | None
 ) -> None:
-    """Where the driver does not tell, its charge is expected back, once it may have taken some."""
+    """For where the driver does not tell: nothing, nobody knows, its charge."""
     machine.verdicts = ["back"]
 
     async def story() -> None:
@@ -185,11 +189,10 @@ def test_what_a_worker_may_hold_of_its_gpu_when_it_is_stopped_early(
         life.worker.charges = {"GPU-1": 700}
         handle = await machine.handles.get()
         await life.until(State.LOADING)
-        if loads:
-            handle.say("loading")
+        handle.say(*stages)
         life.worker.request_stop(0)
         await life.until(State.GONE)
-        assert machine.expected == [700 if loads else 0]
+        assert machine.expected == [expected]
 
     machine.run(story())
 
