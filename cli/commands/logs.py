@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..context import Context, pass_context
+from ..output import say
 from ..parameters import model_argument
 
 
@@ -17,6 +18,10 @@ from ..parameters import model_argument
 @pass_context
 def logs(context: Context, name: str, *, follow: bool, tail: int) -> None:
     """Print what the workers of model NAME wrote to stdout and stderr."""
+    empty = tail > 0
     with context.client() as client:
         for line in client.logs(name, tail=tail, follow=follow):
             click.echo(line)
+            empty = False
+    if empty:
+        say(f"{name} has written nothing so far")

@@ -1,4 +1,4 @@
-"""`modelsup predict`: one prediction, from JSON or a .npy file."""
+"""`modelsup predict`: one prediction, from JSON or numpy's files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import base64
 import io
 import json
 import sys
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zipfile import BadZipFile
 
 import click
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from modelsup.client import Client
 
     Array = npt.NDArray[Any]
-    Outputs = Array | dict[str, Array]
+    Arrays = Array | dict[str, Array]
 
 _NPY_MAGIC: Final = b"\x93NUMPY"
+_NPZ_MAGIC: Final = b"PK\x03\x04"  # a .npz file is a zip archive
 
 
 @click.command()
@@ -39,7 +42,7 @@ _NPY_MAGIC: Final = b"\x93NUMPY"
     "--output",
     "output_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="For a .npy input: write the answer to this .npy file (.npz for several outputs).",
+    help="For an array input: write the answer to this .npy file (.npz for several outputs).",
 )
 @pass_context
 def predict(
@@ -53,19 +56,22 @@ def predict(
 ) -> None:
     """Ask model NAME for a prediction and print it as JSON.
 
-    INPUT is JSON, or @FILE with JSON or a .npy array, or @- for stdin. JSON with "instances" or
-    "inputs" is sent as a TensorFlow Serving body; a bare list stands for the instances.
+    INPUT is JSON, or @FILE with JSON, a .npy array, or a .npz file with one array for each input,
+    or @- for stdin. JSON with "instances" or "inputs" is sent as a TensorFlow Serving body; a bare
+    list stands for the instances.
     """
     name, given = _name_and_input(arguments, client_id)
     raw = _read(given)
     with context.client() as client:
         target = _Target(client, name, client_id)
-        if raw.startswith(_NPY_MAGIC):
-            outputs = target.predict(_array(raw), signature, timeout)
+        if raw.startswith((_NPY_MAGIC, _NPZ_MAGIC)):
+            outputs = target.predict(_arrays(raw), signature, timeout)
             _write(outputs, output_path)
             return
         if output_path is not None:
-            raise click.UsageError("--output goes with a .npy input; redirect the JSON answer.")
+            raise click.UsageError(
+                "--output goes with a .npy or .npz input; redirect the JSON answer."
+            )
         answer = target.predict_json(_body(raw, signature), timeout)
     click.echo(json.dumps(answer))
 
@@ -78,7 +84,7 @@ class _Target:
         self._name = name
         self._session = None if client_id is None else client.session(client_id)
 
-    def predict(self, x: Array, signature: str | None, timeout: float | None) -> Outputs:
+    def predict(self, x: Arrays, signature: str | None, timeout: float | None) -> Arrays:
         if self._session is not None:
             return self._session.predict(x, signature, timeout=timeout)
         assert self._name is not None, "one of name and client is given"
@@ -114,14 +120,16 @@ def _read(given: str) -> bytes:
         raise click.UsageError(f"Cannot read {str(path)!r}: {error.strerror}.") from error
 
 
-def _array(raw: bytes) -> Array:
+def _arrays(raw: bytes) -> Arrays:
+    """Return the array of a .npy file, or the arrays of a .npz file by name."""
     import numpy as np
 
+    suffix = ".npy" if raw.startswith(_NPY_MAGIC) else ".npz"
     try:
-        array: Array = np.load(io.BytesIO(raw), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise click.UsageError(f"INPUT is a .npy file that cannot be read: {error}.") from error
-    return array
+        stored: Any = np.load(io.BytesIO(raw), allow_pickle=False)
+        return stored if suffix == ".npy" else {name: stored[name] for name in stored.files}
+    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise click.UsageError(f"INPUT is a {suffix} file that cannot be read: {error}.") from error
 
 
 def _body(raw: bytes, signature: str | None) -> bytes:
@@ -130,7 +138,7 @@ def _body(raw: bytes, signature: str | None) -> bytes:
         data = json.loads(raw)
     except ValueError as error:
         raise click.UsageError(
-            f"INPUT is neither JSON nor a .npy file ({error}); write @FILE to read a file."
+            f"INPUT is neither JSON nor a .npy or .npz file ({error}); write @FILE to read a file."
         ) from error
     if isinstance(data, list):
         data = {"instances": data}
@@ -143,7 +151,7 @@ def _body(raw: bytes, signature: str | None) -> bytes:
     return json.dumps(data).encode()
 
 
-def _write(outputs: Outputs, path: Path | None) -> None:
+def _write(outputs: Arrays, path: Path | None) -> None:
     if path is None:
         click.echo(json.dumps(_plain(outputs)))
         return
@@ -164,13 +172,18 @@ def _write(outputs: Outputs, path: Path | None) -> None:
     say(f"wrote {path}")
 
 
-def _plain(outputs: Outputs) -> Any:
+def _plain(outputs: Arrays) -> Any:
     """Return outputs as JSON values; bytes that are no text become {"b64": ...}, as in V1."""
     if isinstance(outputs, dict):
         return {name: _plain(array) for name, array in outputs.items()}
     if outputs.dtype == object:
         return _texts(outputs.tolist())
-    return outputs.astype(float).tolist() if outputs.dtype.kind == "V" else outputs.tolist()
+    if outputs.dtype.kind == "V":
+        return outputs.astype(float).tolist()
+    if outputs.dtype.kind == "f":
+        # By way of text: a float32 keeps its own few digits, as in the answer to a JSON input.
+        return outputs.astype(str).astype(float).tolist()
+    return outputs.tolist()
 
 
 def _texts(value: Any) -> Any:

@@ -483,6 +483,14 @@ def test_logs(supervisor: Supervisor, capsys: Capture) -> None:
     assert main(["logs", "other"]) == 4
 
 
+def test_logs_of_a_silent_model(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("GET /api/models/m/logs?tail=100", b"")
+
+    assert main(["logs", "m"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "m has written nothing so far\n")
+
+
 EVENT = {
     "id": 8,
     "at": 1.0,
@@ -599,14 +607,14 @@ def test_predict_with_several_outputs(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["m", "{"], "neither JSON nor a .npy file"),
+        (["m", "{"], "neither JSON nor a .npy or .npz file"),
         (["m", "3"], "must be a list"),
         (["m", '{"x": 1}'], 'an object with "instances"'),
         (["m", "@/nowhere/x.npy"], "Cannot read '/nowhere/x.npy': No such file"),
         (["m"], "Give NAME and INPUT"),
         ([], "Give NAME and INPUT"),
         (["m", "[1]", "--client", "john"], "With --client give INPUT alone"),
-        (["m", "[1]", "--output", "y.npy"], "--output goes with a .npy input"),
+        (["m", "[1]", "--output", "y.npy"], "--output goes with a .npy or .npz input"),
     ],
 )
 def test_a_bad_input_is_not_sent(
@@ -615,6 +623,42 @@ def test_a_bad_input_is_not_sent(
     assert main(["predict", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert supervisor.seen == []
+
+
+def test_predict_sends_the_arrays_of_an_npz_file_by_name(
+    supervisor: Supervisor, capsys: Capture, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "x.npz", left=np.array([1.5]), right=np.array([2.5]))
+    described = [{"name": name, "datatype": "FP32", "shape": [-1]} for name in ("left", "right")]
+    _say_outputs(supervisor, {"y": np.array([3.0], np.float32)})
+    supervisor.say("GET /v2/models/m", {"name": "m", "inputs": described})
+
+    assert main(["predict", "m", f"@{tmp_path / 'x.npz'}"]) == 0
+    assert json.loads(capsys.readouterr().out) == [3.0]
+    request, body = supervisor.seen[-1]
+    assert request == "POST /v2/models/m/infer"
+    assert b'"left"' in body
+    assert b'"right"' in body
+    assert body.endswith(np.array([1.5, 2.5]).tobytes())
+
+
+def test_a_float32_is_printed_with_its_own_digits(
+    supervisor: Supervisor, capsys: Capture, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.array([1.5]))
+    _say_outputs(supervisor, {"y": np.array([0.1, 1e-30], np.float32)})
+
+    assert main(["predict", "m", f"@{tmp_path / 'x.npy'}"]) == 0
+    assert capsys.readouterr().out == "[0.1, 1e-30]\n"
+
+
+def test_an_npz_file_that_is_cut_off(
+    supervisor: Supervisor, capsys: Capture, tmp_path: Path
+) -> None:
+    (tmp_path / "x.npz").write_bytes(b"PK\x03\x04cut off")
+
+    assert main(["predict", "m", f"@{tmp_path / 'x.npz'}"]) == 2
+    assert "a .npz file that cannot be read" in capsys.readouterr().err
 
 
 def test_an_npy_file_that_is_cut_off(
