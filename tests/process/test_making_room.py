@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -167,3 +168,29 @@ def test_copies_loaded_and_unloaded_leave_nothing(
 
     first, *later = [cycle() for _ in range(5)]
     assert later[-1] - first < 5 * 10**6
+
+
+def test_a_model_that_is_asked_for_all_the_time_starves_nobody(
+    start: Callable[..., Any], model: Callable[..., str], background: Callable[..., Any]
+) -> None:
+    """In llama-swap the loaded model was always served first; here each gets its turn."""
+    client = start(8 * GB).client
+    for name in ("a", "b"):
+        client.add_model(name, model(name, 5 * GB), gpu_memory=5 * GB)
+    over = threading.Event()
+
+    def ask_for_ever() -> int:
+        answers = 0
+        while not over.is_set():
+            assert client.predict_json("a", BODY) == ANSWER
+            answers += 1
+        return answers
+
+    assert client.predict_json("a", BODY) == ANSWER
+    asking = [background(ask_for_ever) for _ in range(4)]
+    try:
+        for _ in range(3):
+            assert client.predict_json("b", BODY) == ANSWER
+    finally:
+        over.set()
+    assert all(life.result() for life in asking)
