@@ -156,6 +156,7 @@ class Fleet:
             holders = self._clients.holders(s.key for s in slots)
             raise Held(f"model {name} is loaded; unload it first", model=name, clients=holders)
         self._catalogue.remove(name)
+        self._slots.forget_model(name)
 
     # --- load and unload ---
 

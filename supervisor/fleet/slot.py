@@ -199,6 +199,8 @@ class Slot:
         if unwanted and worker is not None and worker.state in COMING_UP:
             self._tell("idle", "nobody waits for this load any more", worker=worker.uid)
             worker.request_stop(0)
+        elif self.empty:  # no room was found, so no worker's end will say so
+            self._owner.slot_changed(self)
 
     def on_worker_change(self, worker: Worker) -> None:
         """Take a move of one of this slot's workers. News of an older one is ignored."""

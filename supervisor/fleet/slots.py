@@ -315,6 +315,12 @@ class Slots:
         if slot.empty and self._slots.get(slot.key) is slot:
             del self._slots[slot.key]
 
+    def forget_model(self, model: str) -> None:
+        """Drop what is remembered of a model that is not loaded, such as its failure."""
+        self._latest.pop(model, None)
+        for key in [k for k, s in self._slots.items() if k.model == model and not s.waiting]:
+            del self._slots[key]
+
     def _is_over(self, slot: Slot) -> bool:
         """Whether it is the failed try of a client that holds something else, or nothing."""
         private = bool(slot.key.client)
