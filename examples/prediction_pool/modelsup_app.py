@@ -10,11 +10,13 @@ import sys
 import numpy as np
 from modelsup.client import Client
 
+from ..local_supervisor import end_on_sigterm
 from .web import classifier_app, serve
 
 
 def main(url: str, model: str, threads: int) -> None:
     """Serve with what the model `model` of the supervisor at `url` predicts."""
+    end_on_sigterm()
     with Client(url) as client:
         serve(classifier_app(lambda batch: np.asarray(client.predict(model, batch))), threads)
 

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..local_supervisor import end_on_sigterm
 from .web import classifier_app, serve
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def predictor_pool(file: str, predictors: int) -> Iterator[ProcessPoolExecutor]:
 
 def main(file: str, predictors: int, threads: int) -> None:
     """Load the model into each predictor, then serve."""
+    end_on_sigterm()  # first of all, else predictors that still load would outlive this process
     with predictor_pool(file, predictors) as pool:
         serve(classifier_app(lambda batch: pool.submit(_predict, batch).result()), threads)
 

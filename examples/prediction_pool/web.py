@@ -13,8 +13,6 @@ from a2wsgi import WSGIMiddleware
 from flask import Flask, request
 from werkzeug.exceptions import BadRequest
 
-from ..local_supervisor import end_on_sigterm
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -55,12 +53,11 @@ def _batch_of_one(upload: bytes) -> Array:
 
 
 def serve(app: Flask, threads: int) -> None:
-    """Serve on a free port of the loopback device and print the URL. Ends by SystemExit.
+    """Serve on a free port of the loopback device and print the URL, until SIGTERM.
 
     One event loop holds the connections of all users, and `threads` threads run the application:
     it works on so many requests at once, and the others wait their turn.
     """
-    end_on_sigterm()
     config = uvicorn.Config(
         WSGIMiddleware(app, workers=threads),  # type: ignore[arg-type]
         lifespan="off",
