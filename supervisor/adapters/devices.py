@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ..domain import Device
 from ..errors import BadDevice
 from .nvml import Nvml
-from .reclaim import Hold, Reclaim, hold_of, read, reclaim
+from .reclaim import Hold, Reclaim, hold_of, reclaim, settled
 
 if TYPE_CHECKING:
     from .nvml import GpuInfo
@@ -62,7 +62,7 @@ class Gpus:
 
     async def hold(self, uuid: str, pid: int) -> Hold:
         """Return what a live worker holds of a GPU now, to compare with after its end."""
-        return hold_of(uuid, pid, await read(self.nvml, uuid))
+        return hold_of(uuid, pid, await settled(self.nvml, uuid))
 
     async def reclaimed(self, hold: Hold, expected: int | None = None) -> Reclaim:
         """Wait until an ended worker's memory is back, at most the timeout of memory.

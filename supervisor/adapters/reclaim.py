@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MEBIBYTE: Final = 2**20
 FIRST_PAUSE: Final = 0.01  # seconds between two readings, doubled up to the longest
 LONGEST_PAUSE: Final = 0.2
+LOOKS: Final = 4
 
 Verdict = Literal["back", "held", "unknown"]
 
@@ -65,6 +66,19 @@ async def read(nvml: Nvml, uuid: str) -> GpuState:
     """Return the state of one GPU, with nothing but a reason where there is none."""
     states = await nvml.sample()
     return states.get(uuid) or GpuState(0, reason=f"there is no GPU {uuid}")
+
+
+async def settled(nvml: Nvml, uuid: str) -> GpuState:
+    """Return a state of one GPU that two readings agree on, or the last of LOOKS readings.
+
+    The use and the processes are read one after the other; in between a process may come.
+    """
+    state = await read(nvml, uuid)
+    for _ in range(LOOKS - 1):
+        before, state = state, await read(nvml, uuid)
+        if (before.used, before.processes) == (state.used, state.processes):
+            break
+    return state
 
 
 async def reclaim(nvml: Nvml, hold: Hold, expected: int | None, within: float) -> Reclaim:
@@ -132,7 +146,9 @@ def _rest(state: GpuState) -> int | None:
     if state.used is None or state.processes is None:
         return None
     known = [p.memory for p in state.processes if p.memory is not None]
-    return state.used - sum(known) if len(known) == len(state.processes) else None
+    if len(known) != len(state.processes):
+        return None
+    return max(0, state.used - sum(known))  # below 0: a process came between the two readings
 
 
 def _nobody_left(before: GpuState, now: GpuState) -> bool:

@@ -41,6 +41,13 @@ def test_what_others_do_meanwhile_changes_no_verdict(
     assert (leaked.verdict, leaked.freed) == ("held", 0)
 
 
+def test_a_process_that_came_between_two_readings_makes_no_leak() -> None:
+    """It was listed, but not yet in the use: the true reading that follows is no growth."""
+    held = hold(gpu(1000 * MB, {PID: 1000 * MB, OTHER: 3000 * MB}))
+    back = judge(held, gpu(3000 * MB, {OTHER: 3000 * MB}))
+    assert (back.verdict, back.freed) == ("back", 1000 * MB)
+
+
 @given(own=st.none() | sizes, expected=st.none() | sizes, used=sizes)
 def test_a_dead_process_that_is_listed_holds_its_memory(
     own: int | None, expected: int | None, used: int
