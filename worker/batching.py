@@ -95,10 +95,13 @@ class Batcher:
         self._busy = bool(batch)
         if not batch:
             return
-        if self._typical.get(batch[0].request.signature, QUICK) < QUICK:
+        if self._is_quick(batch[0]):
             loop.call_soon(self._deliver, batch, *self._compute(batch), loop)
         else:
             self._thread.submit(self._compute_in_thread, batch, loop)
+
+    def _is_quick(self, waiter: _Waiter) -> bool:
+        return self._typical.get(waiter.request.signature, QUICK) < QUICK
 
     def _take(self) -> list[_Waiter]:
         """Remove the next call's waiters from the queue, and all that were cancelled."""
@@ -166,7 +169,9 @@ class Batcher:
         seconds: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._start_next(loop)  # first, so that a thread computes while answers are written
+        on_loop = bool(self._queue) and self._is_quick(self._queue[0])
+        if not on_loop:
+            self._start_next(loop)  # first, so that the thread computes while answers are written
         signature = batch[0].request.signature
         before = self._typical.get(signature, seconds)
         self._typical[signature] = before + (seconds - before) * WEIGHT
@@ -184,6 +189,8 @@ class Batcher:
                 waiter.answer.set_exception(outcome)
             else:
                 waiter.answer.set_result(outcome)
+        if on_loop:
+            loop.call_soon(self._start_next, loop)  # last, so that these answers are written first
 
 
 def _can_join(first: Request, other: Request) -> bool:
