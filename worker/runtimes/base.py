@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -26,6 +27,10 @@ class LoadFailed(Exception):
     def __init__(self, cause: Cause, message: str) -> None:
         super().__init__(message)
         self.cause: Cause = cause
+
+
+class NotPreparable(Exception):
+    """A model that has no prepared form. The message says why, for the user."""
 
 
 class Model(Protocol):
@@ -64,4 +69,15 @@ class Runtime(Protocol):
 
     def load(self, spec: LaunchSpec) -> Model:
         """Apply the caps of `spec` and load its model. Raises LoadFailed."""
+        ...
+
+
+class Preparer(Protocol):
+    """What a runtime offers besides when its models have a faster form to load from."""
+
+    def prepare(self, spec: LaunchSpec, folder: Path) -> None:
+        """Write the prepared form of the model of `spec` into an empty folder, and verify it.
+
+        The caller adds the manifest. Raises NotPreparable, LoadFailed or OSError.
+        """
         ...
