@@ -119,6 +119,7 @@ class Memory:
     pss: int
     uss: int
     rss: int
+    locked: int = 0  # of the pss
 
 
 @dataclass(frozen=True, slots=True)
