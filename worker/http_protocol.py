@@ -73,6 +73,7 @@ class JoiningProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._in_head = True  # or between two requests
         self._head_size = 0  # bytes received of a head that is not complete
+        self._refusal = b""  # goes out once all that was asked before is answered
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Put the joining transport between uvicorn and the connection."""
@@ -81,6 +82,8 @@ class JoiningProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; refuse what is not HTTP, and a head without an end."""
+        if self._refusal:
+            return
         self._unset_keepalive_if_required()
         if self._in_head:
             self._head_size += len(data)
@@ -144,18 +147,33 @@ class JoiningProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _refuse(self, status: str, text: str) -> None:
-        """Answer a request that cannot be parsed, and close.
+        """Answer what cannot be parsed once all before it is answered, and close.
 
-        While the answer to an earlier one is owed, close alone: the client would take this for
-        that answer, or for a part of it.
+        Only a request whose own body is at fault, and whose answer has begun, gets nothing but
+        the end of the connection: the client would take this for a part of that answer.
         """
+        head = (
+            f"HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        )
+        self._refusal = (head + text).encode()
         cycle = self.cycle
-        free = cycle is None or cycle.response_complete
-        at_fault = not free and cycle.more_body and not cycle.response_started
-        if not self.pipeline and (free or at_fault):
-            head = (
-                f"HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\n"
-                f"content-length: {len(text)}\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write((head + text).encode())
+        if cycle is not None and not self._in_head:  # its body is at fault
+            if self.pipeline and self.pipeline[0][0] is cycle:
+                self.pipeline.popleft()  # the newest; its turn has not come
+            else:
+                self._end(silently=cycle.response_started)
+        elif cycle is None or cycle.response_complete:
+            self._end()
+
+    def _end(self, *, silently: bool = False) -> None:
+        if not silently:
+            self.transport.write(self._refusal)
         self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or end with the refusal that is due."""
+        last = not self.pipeline
+        super().on_response_complete()
+        if self._refusal and last and not self.transport.is_closing():
+            self._end()
