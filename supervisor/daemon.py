@@ -34,8 +34,8 @@ from .facts import DaemonFacts
 from .fleet.events import Events
 from .fleet.fleet import Fleet
 from .fleet.ledger import Reserve
+from .fleet.services import Services, Timeouts
 from .fleet.slots import Defaults
-from .fleet.worker import Services, Timeouts
 from .http.app import create_app
 from .http.control import create_control
 from .http.event_streams import EventStreams

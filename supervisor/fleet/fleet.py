@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from .events import Events
     from .ledger import Reserve
     from .ports import Host, Sources, Store
+    from .services import Services
     from .slot import Slot
     from .slots import Defaults
     from .views import Books, ClientView, ModelView, Plan, WorkerView
-    from .worker import Services, Worker
+    from .worker import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .clients import Clients
     from .ledger import Charge, Ledger
     from .ports import Sources, Store
-    from .worker import Services
+    from .services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -215,12 +215,12 @@ class Slots:
 
     async def _learn(self, slot: Slot, worker: Worker) -> None:
         """Keep a ready worker's footprint, and charge it for what it really takes."""
-        await worker.measure_gpu()
+        await worker.gpu.measure()
         if not worker.memory or worker.state is not State.READY:
             return
         footprint = Footprint(
             stages=worker.memory,
-            gpu=worker.gpu_bytes,
+            gpu=worker.gpu.bytes,
             seconds=worker.seconds["total"],
             framework=worker.framework,
         )

@@ -4,87 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ..domain import Exit, Failure, Receipt
+from ..domain import Failure, Receipt
 from ..errors import LaunchFailed, LoadFailed, Stopping
 from ..policy.causes import explain_exit
 from ..states import COMING_UP, State, check_move
+from .gpu_memory import GpuMemory
+from .stop import Stop, about
+from .traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
 
-    from ..domain import Outcome, SlotKey
-    from .events import Events, Kind
-    from .ports import Clock, Devices, Handle, Hold, Launcher, Logs, Reclaimed, Upstream
+    from ..domain import Exit, Outcome, SlotKey
+    from .events import Kind
+    from .ports import Handle, Reclaimed, Upstream
+    from .services import Services
 
 logger = logging.getLogger(__name__)
 
 LOG_LINES_OF_A_FAILURE: Final = 20
 DEATH_NOTICE: Final = 1.0  # seconds until the end of a process that takes no connection is known
-LEAK_PAUSE: Final = 0.1  # seconds between two looks for memory that did not come back
 _BAD: Final = frozenset({State.FAILED, State.STUCK, State.LEAKED})
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Every bound on a worker's life, in seconds."""
-
-    load: float = 600.0
-    drain: float = 30.0
-    term: float = 10.0
-    kill: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What workers need of the outside."""
-
-    launcher: Launcher
-    logs: Logs
-    devices: Devices
-    clock: Clock
-    timeouts: Timeouts
-    temp_dir: Callable[[str], str]  # worker id → its temporary folder
-    events: Events
-
-
-@dataclass(slots=True)
-class _Stop:
-    """A wish to stop: how long to drain, whether it was forced, and what there was at the time."""
-
-    drain: float
-    force: bool
-    started: float  # monotonic
-    completed: int  # requests, before
-    running: int  # requests, in flight
-
-
-@dataclass(slots=True)
-class _Times:
-    """Monotonic seconds of the steps of a stop."""
-
-    started: float
-    drained: float = 0.0
-    exited: float = 0.0
-    back: float = 0.0
-
-
-@dataclass(slots=True)
-class _Traffic:
-    """Requests of a worker. Times are monotonic seconds."""
-
-    in_flight: int = 0
-    total: int = 0
-    completed: int = 0
-    last_end: float = 0.0
-    last_answer: float = 0.0
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Worker:
@@ -112,22 +58,18 @@ class Worker:
         self.estimated = False  # nobody has measured its model yet
         self.memory: dict[str, int] = {}  # private bytes by stage of the load
         self.framework = ""
-        self.gpu_bytes: int | None = None  # as the driver told when it was ready
         self.failure: Failure | None = None
         self.handle: Handle | None = None
-        self.traffic = _Traffic()
-        self.traffic.idle.set()
         self._services = services
         self._on_change = on_change
         self._on_idle = on_idle
-        self._hold: Hold | None = None  # of its GPU, once it is ready
-        self._loads = False  # its runtime has begun to load, and may have touched the GPU
         self._created = services.clock.monotonic()
-        self.traffic.last_end = self.traffic.last_answer = self._created
+        self.traffic = Traffic(self._created)
+        self.gpu = GpuMemory(services.devices, spec.device, lambda: self.charges)
         self._told: Failure | None = None
         self._refused = False  # it took no connection, so it is dead, or no use any more
         self._launching: asyncio.Timeout | None = None
-        self._stop: _Stop | None = None
+        self._stop: Stop | None = None
         self._nudge = asyncio.Event()  # a message, a wish to stop, or a verdict has come
         self._up = asyncio.Event()  # ready, or never to be
         self._explained = asyncio.Event()  # why it failed is known
@@ -145,23 +87,15 @@ class Worker:
 
     def begin(self) -> None:
         """Count a request in. The caller saw the state READY with no await in between."""
-        self.traffic.in_flight += 1
-        self.traffic.total += 1
-        self.traffic.idle.clear()
+        self.traffic.begin()
 
     def end(self, completed: bool) -> None:
         """Count a request out; `completed` says that the whole answer was passed on."""
-        traffic = self.traffic
-        traffic.in_flight -= 1
-        traffic.last_end = self._services.clock.monotonic()
-        if completed:
-            traffic.completed += 1
-            traffic.last_answer = traffic.last_end
-        elif self.handle is not None and self.handle.upstream.refused:
+        self.traffic.end(self._services.clock.monotonic(), completed)
+        if not completed and self.handle is not None and self.handle.upstream.refused:
             self._refused = True
             self._nudge.set()
-        if traffic.in_flight == 0:
-            traffic.idle.set()
+        if self.traffic.in_flight == 0:
             self._on_idle()
 
     @property
@@ -173,10 +107,9 @@ class Worker:
         """Wish for the end, after at most `drain` seconds of draining; a shorter wish wins."""
         if self._stop is None:
             now, traffic = self._services.clock.monotonic(), self.traffic
-            self._stop = _Stop(drain, force, now, traffic.completed, traffic.in_flight)
+            self._stop = Stop(drain, force, now, traffic.completed, traffic.in_flight)
         else:
-            self._stop.drain = min(self._stop.drain, drain)
-            self._stop.force = self._stop.force or force
+            self._stop.hasten(drain, force=force)
         if self.state is State.READY:
             self._move(State.DRAINING)  # at once, so that no request is sent to it any more
         self._interrupt()
@@ -230,6 +163,7 @@ class Worker:
         self.since = self._services.clock.wall()
         if state is State.READY:
             self.ready_at = self._services.clock.monotonic()
+            self.gpu.ready = True
         self._tell_move()
         self._on_change(self)
         if state is State.READY or state not in COMING_UP:
@@ -244,7 +178,7 @@ class Worker:
         if self.state is State.READY:
             facts["seconds"] = round(self.seconds["total"], 3)
         elif self.state is State.GONE and self._receipt is not None:
-            facts |= _about_receipt(self._receipt)
+            facts |= about(self._receipt)
         elif self.failure is not None:
             facts |= {"cause": self.failure.cause, "reason": self.failure.message}
         level = logging.INFO if self.state in {State.READY, State.GONE} else logging.DEBUG
@@ -252,7 +186,7 @@ class Worker:
         self._tell("worker", f"worker {self.state}", level, **facts)
 
     def _on_status(self, message: StatusMessage) -> None:
-        self._loads = True
+        self.gpu.may_be_touched = True
         if self.state not in COMING_UP:
             return
         self.seconds.update(message.seconds)
@@ -282,6 +216,7 @@ class Worker:
             logger.exception("a worker could not be started", extra={"worker": self.uid})
             self._fail(Failure("unknown", f"the worker could not be started: {error}"))
             return
+        self.gpu.pid = self.handle.pid
         self.seconds["fork"] = self._services.clock.monotonic() - self._created
         self._move(State.LOADING)
         exited = asyncio.ensure_future(self.handle.exited())
@@ -352,7 +287,7 @@ class Worker:
         if not await _within(exited, self._services.timeouts.kill):
             self.handle.kill()  # it said that it failed, or was condemned, and yet it is there
             if not await _within(exited, self._services.timeouts.kill):
-                await self._be_stuck(exited, self._hold)
+                await self._be_stuck(exited)
                 return
         self.handle.dispose()
         end = exited.result()
@@ -361,12 +296,12 @@ class Worker:
         self._explain(failure)
         if self.spec.device is not None:
             self._move(State.STOPPING)  # at once: its GPU memory may take a while to be back
-        hold, gpu = await self._reclaimed(self._hold)
+        gpu = await self.gpu.reclaimed()
         if self._stop is not None:
             self._receipt = Receipt(self.key.model, self.uid, "crashed")
-        if hold is not None and gpu is not None and gpu.verdict == "held":
+        if gpu is not None and gpu.verdict == "held":
             self._ended.set()
-            await self._be_leaked(hold, gpu.reason)
+            await self._be_gone(gpu)
         else:
             self._fail(failure)
 
@@ -379,65 +314,43 @@ class Worker:
         self._ended.set()
         self._move(State.FAILED)
 
-    async def _come_down(self, exited: asyncio.Future[Exit], stop: _Stop) -> None:
+    async def _come_down(self, exited: asyncio.Future[Exit], stop: Stop) -> None:
         """Drain, SIGTERM, SIGKILL, each for its time; then STUCK. Ends within the sum of them."""
         assert self.handle is not None
         clock = self._services.clock.monotonic
-        times = _Times(stop.started)
         if self.state is State.DRAINING:
-            await self._drain(exited, stop, times.started)
-        freed = self._memory_now()
-        hold = self._hold if exited.done() else await self._holds_now()
-        times.drained = clock()
-        crashed = exited.done()
-        aborted = self.traffic.in_flight
+            await self._drain(exited, stop)
+        memory = self.handle.memory()
+        stop.freed = memory.uss if memory else 0
+        if not exited.done():
+            await self.gpu.look()
+        stop.drained = clock()
+        stop.crashed = exited.done()
+        stop.aborted = self.traffic.in_flight
         self._move(State.STOPPING)
-        if aborted:
+        if stop.aborted:
             self.handle.upstream.close()
         self.handle.terminate()
-        killed = False
         if not await _within(exited, self._services.timeouts.term):
-            killed = True
+            stop.killed = True
             self.handle.kill()
             if not await _within(exited, self._services.timeouts.kill):
-                await self._be_stuck(exited, hold)
+                await self._be_stuck(exited)
                 return
-        times.exited = clock()
+        stop.exited, stop.end = clock(), exited.result()
         self.handle.dispose()
-        hold, gpu = await self._reclaimed(hold)
-        times.back = clock()
-        completed = self.traffic.completed - stop.completed
-        outcome: Outcome = "drained"
-        # Its connections end before its process does: a crash may look like the end of a drain.
-        if crashed or not (killed or _is_orderly(exited.result())):
-            outcome = "crashed"
-            aborted = stop.running - completed
-        elif killed or aborted or stop.force:
-            outcome = "forced"
-        self._receipt = Receipt(
-            model=self.key.model,
-            worker=self.uid,
-            outcome=outcome,
-            in_flight_completed=completed,
-            in_flight_aborted=aborted,
-            freed_host=freed,
-            freed_gpu={self.spec.device: gpu.freed} if gpu and self.spec.device else {},
-            verified=gpu is None or gpu.verdict == "back",
-            drain=times.drained - times.started,
-            exit=times.exited - times.drained,
-            memory_back=times.back - times.exited,
-            total=times.back - times.started,
+        stop.gpu = await self.gpu.reclaimed()
+        stop.back = clock()
+        self._receipt = stop.receipt(
+            self.key.model, self.uid, self.spec.device, self.traffic.completed
         )
         self._ended.set()
-        if hold is not None and gpu is not None and gpu.verdict == "held":
-            await self._be_leaked(hold, gpu.reason)
-        else:
-            self._move(State.GONE)
+        await self._be_gone(stop.gpu)
 
-    async def _drain(self, exited: asyncio.Future[Exit], stop: _Stop, started: float) -> None:
+    async def _drain(self, exited: asyncio.Future[Exit], stop: Stop) -> None:
         idle = asyncio.ensure_future(self.traffic.idle.wait())
         while not idle.done() and not exited.done():
-            left = started + stop.drain - self._services.clock.monotonic()
+            left = stop.started + stop.drain - self._services.clock.monotonic()
             if left <= 0 or self._told is not None:
                 break
             self._nudge.clear()
@@ -447,60 +360,17 @@ class Worker:
             nudged.cancel()
         idle.cancel()
 
-    async def measure_gpu(self) -> None:
-        """Take note of what it holds of its GPU, for the day when it ends without a warning."""
-        self._hold = await self._holds_now()
-        self.gpu_bytes = self._hold.bytes if self._hold else None
-
-    async def _holds_now(self) -> Hold | None:
-        if self.spec.device is None or self.handle is None:
-            return None
-        return await self._services.devices.hold(self.spec.device, self.handle.pid)
-
-    def _expected(self) -> int | None:
-        """Return the bytes that it is thought to hold of its GPU, for where the driver tells none.
-
-        Before its load none. In its load that is not known: it may not have come to the GPU yet,
-        and must not count as leaked because the GPU's use did not fall. Once it is ready, what it
-        is charged.
-        """
-        if not self._loads:
-            return 0
-        if self.ready_at is None:
-            return None
-        charged = self.charges.get(self.spec.device) if self.spec.device else None
-        return charged if self.gpu_bytes is None else self.gpu_bytes
-
-    async def _reclaimed(self, hold: Hold | None) -> tuple[Hold | None, Reclaimed | None]:
-        """Wait until the GPU memory of the ended process is back.
-
-        `hold` is what it held while it lived, if that was read. Returns what the memory was
-        compared with, and what became of it; neither on the CPU, whose memory is back at the exit.
-        """
-        expected = self._expected()
-        if hold is None:  # of a process that has ended, only what is still listed can be told
-            hold, expected = await self._holds_now(), 0
-        if hold is None:
-            return None, None
-        return hold, await self._services.devices.reclaimed(hold, expected)
-
-    async def _be_leaked(self, hold: Hold, reason: str) -> None:
-        """Stay charged, and watch, until the driver gives the memory back."""
-        message = "a worker has ended, but its GPU memory is not back"
-        self._tell("alarm", message, logging.ERROR, gpu=self.spec.device, reason=reason)
-        self._move(State.LEAKED)
-        verdict = "held"
-        while verdict == "held":
-            await asyncio.sleep(LEAK_PAUSE)
-            verdict = (await self._services.devices.reclaimed(hold, self._expected())).verdict
+    async def _be_gone(self, gpu: Reclaimed | None) -> None:
+        """Where its GPU memory is not back, stay charged and watch until it is; then be gone."""
+        if gpu is not None and gpu.verdict == "held":
+            message = "a worker has ended, but its GPU memory is not back"
+            facts = {"gpu": self.spec.device, "reason": gpu.reason}
+            self._tell("alarm", message, logging.ERROR, **facts)
+            self._move(State.LEAKED)
+            await self.gpu.until_back()
         self._move(State.GONE)
 
-    def _memory_now(self) -> int:
-        assert self.handle is not None
-        memory = self.handle.memory()
-        return memory.uss if memory else 0
-
-    async def _be_stuck(self, exited: asyncio.Future[Exit], hold: Hold | None) -> None:
+    async def _be_stuck(self, exited: asyncio.Future[Exit]) -> None:
         """Give up waiting, but not watching."""
         assert self.handle is not None
         self._tell("alarm", "a worker does not exit even after SIGKILL", logging.ERROR)
@@ -508,27 +378,7 @@ class Worker:
         self._move(State.STUCK)
         await exited
         self.handle.dispose()
-        hold, gpu = await self._reclaimed(hold)
-        if hold is not None and gpu is not None and gpu.verdict == "held":
-            await self._be_leaked(hold, gpu.reason)
-        else:
-            self._move(State.GONE)
-
-
-def _about_receipt(receipt: Receipt) -> dict[str, object]:
-    return {
-        "outcome": receipt.outcome,
-        "freed_bytes": receipt.freed_host,
-        "gpu_freed_bytes": sum(receipt.freed_gpu.values()) or None,
-        "verified": receipt.verified,
-        "aborted": receipt.in_flight_aborted or None,
-        "seconds": round(receipt.total, 3),
-    }
-
-
-def _is_orderly(end: Exit) -> bool:
-    """Return whether a process may end like this after SIGTERM; an unknown end counts as one."""
-    return end.signal in {None, signal.SIGTERM} and not end.code
+        await self._be_gone(await self.gpu.reclaimed())
 
 
 async def _within(exited: asyncio.Future[Exit], seconds: float) -> bool:

@@ -10,8 +10,9 @@ import pytest
 from modelsup.supervisor.domain import CatalogueEntry, Exit, Memory, Options, SlotKey
 from modelsup.supervisor.fleet.events import Events
 from modelsup.supervisor.fleet.ledger import Charge
+from modelsup.supervisor.fleet.services import Services, Timeouts
 from modelsup.supervisor.fleet.slot import Slot
-from modelsup.supervisor.fleet.worker import Services, Timeouts, Worker
+from modelsup.supervisor.fleet.worker import Worker
 from modelsup.supervisor.policy.admission import HOST, Candidate
 from modelsup.worker.contract import LaunchSpec, Signature, StatusMessage
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from modelsup.supervisor.domain import CatalogueEntry, Options
 from modelsup.supervisor.errors import LoadFailed, Stopping
-from modelsup.supervisor.fleet.worker import Timeouts
+from modelsup.supervisor.fleet.services import Timeouts
 
 if TYPE_CHECKING:
     from modelsup.supervisor.fleet.worker import Worker

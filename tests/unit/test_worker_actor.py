@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from modelsup.supervisor.domain import Failure, SlotKey
 from modelsup.supervisor.errors import LaunchFailed, LoadFailed, Stopping
-from modelsup.supervisor.fleet.worker import Timeouts, Worker
+from modelsup.supervisor.fleet.services import Timeouts
+from modelsup.supervisor.fleet.worker import Worker
 from modelsup.supervisor.states import State
 from modelsup.worker.contract import LaunchSpec
 
@@ -241,7 +242,7 @@ def test_a_crash_whose_gpu_memory_is_held_stays_charged(machine: Any) -> None:
     async def story() -> None:
         life = Life(machine, device="GPU-1")
         handle = await life.ready()
-        await life.worker.measure_gpu()
+        await life.worker.gpu.measure()
         handle.end(signal=11)
         await life.until(State.GONE)
         assert life.states[-2:] == ["leaked", "gone"]
