@@ -21,6 +21,7 @@ from modelsup.worker.http_protocol import JoiningProtocol
 
 from .adapters.cgroup import find_cgroups
 from .adapters.devices import Gpus
+from .adapters.digests import Digests
 from .adapters.file_sources import FileSources
 from .adapters.guard import Guards
 from .adapters.host import become_subreaper
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from .adapters.digests import KnownFile
     from .http.app import App
     from .settings import Settings
 
@@ -224,8 +226,21 @@ class _Daemon:
             minimum_residence=settings.minimum_residence,
         )
         host = LocalHost(lambda: [forkserver.pid for forkserver in launcher.forkservers()])
-        sources = FileSources(settings.models_dir)
+        sources = FileSources(settings.models_dir, self._digests())
         return Fleet(services, sources, self.store, host, defaults, reserve, random.Random())  # noqa: S311
+
+    def _digests(self) -> Digests:
+        """Return what reads models; what it learns is kept, from the event loop's thread."""
+        loop = asyncio.get_running_loop()
+
+        def keep(files: list[KnownFile]) -> None:
+            try:
+                self.store.put_files(files)
+            except StoreFailed as error:
+                logger.error("these files will be read again: %s", error)  # noqa: TRY400
+
+        known = self.store.files()
+        return Digests(known, lambda files: loop.call_soon_threadsafe(keep, files))
 
     def _app(self, fleet: Fleet, facts: DaemonFacts, logs: LogBook) -> App:
         settings = self.settings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,15 @@ from .sources import SourceError, scan
 
 if TYPE_CHECKING:
     from ..domain import CatalogueEntry
+    from .digests import Digests
 
 
 class FileSources:
     """Sources on this machine's disk; `models_dir` is looked through for models without asking."""
 
-    def __init__(self, models_dir: Path | None) -> None:
+    def __init__(self, models_dir: Path | None, digests: Digests) -> None:
         self._models_dir = models_dir
+        self._digests = digests
 
     def identify(self, source: str) -> tuple[str, str]:
         """Return (absolute path, runtime) of a source. Raises SourceError."""
@@ -55,15 +56,11 @@ class FileSources:
             return {}
 
     def measure(self, path: str | None) -> tuple[int, str]:
-        """Return (size in bytes, digest) of a model's files.
+        """Return (size in bytes, digest) of the content of a model's files. Raises SourceError.
 
-        The digest is of their names, sizes and times, not of their content, which may be large.
+        Files that were not read before are read to the end.
         """
-        if path is None:
-            return 0, ""
-        files = sources.fingerprint(Path(path))
-        digest = hashlib.blake2b(repr(files).encode(), digest_size=16).hexdigest()
-        return sum(size for *_, size in files), digest
+        return (0, "") if path is None else self._digests.measure(Path(path))
 
     def fingerprint(self, entry: CatalogueEntry) -> object:
         """Return a value that changes when the files of the model do."""

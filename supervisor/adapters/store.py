@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..domain import CatalogueEntry, Footprint, FootprintKey, Lease, Options, SlotKey
 from ..errors import StoreFailed
+from .digests import MOST_FILES, KnownFile
 from .host import create_time
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ MIGRATIONS: Final = (
         digest TEXT NOT NULL, runtime TEXT NOT NULL, device TEXT NOT NULL, footprint TEXT NOT NULL,
         PRIMARY KEY (digest, runtime, device)
     ) STRICT;
+    """,
+    """
+    CREATE TABLE files (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL) STRICT;
     """,
 )
 
@@ -205,6 +209,23 @@ class Store:
             (key.digest, key.runtime, key.device),
         )
         return Footprint(**json.loads(rows[0][0])) if rows else None
+
+    def put_files(self, files: list[KnownFile]) -> None:
+        """Keep the digests of files; of all, those that were put last stay."""
+        rows = [(os.fsencode(file.path), file.state, file.sha256) for file in files]
+        with self._told("save the digests of files"), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
+            self._db.execute(
+                "DELETE FROM files WHERE rowid <= "
+                "(SELECT rowid FROM files ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
+                (MOST_FILES,),
+            )
+
+    def files(self) -> list[KnownFile]:
+        """Return the files whose digests are known, the oldest first."""
+        rows = self._read("files", "SELECT path, state, sha256 FROM files ORDER BY rowid")
+        return [KnownFile(os.fsdecode(path), state, sha256) for path, state, sha256 in rows]
 
     def add_worker(self, uid: str, model: str, pid: int) -> None:
         """Note a running worker, so that a later supervisor can look for it."""

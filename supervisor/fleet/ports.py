@@ -160,7 +160,10 @@ class Sources(Protocol):
         ...
 
     def measure(self, path: str | None) -> tuple[int, str]:
-        """Return (size in bytes, digest) of the files of a model."""
+        """Return (size in bytes, digest) of what is in the files of a model. Raises BadSource.
+
+        May read them to the end.
+        """
         ...
 
     def fingerprint(self, entry: CatalogueEntry) -> object:

@@ -24,6 +24,7 @@ from ..policy.admission import total
 from ..states import State
 from .admission import Admission
 from .ledger import recharged
+from .measuring import Measuring
 from .slot import Slot
 from .views import Books
 from .wear import Wear
@@ -74,6 +75,7 @@ class Slots:
     ) -> None:
         self._services = services
         self._sources = sources
+        self._measuring = Measuring(sources)
         self._store = store
         self._defaults = defaults
         self._rng = rng
@@ -133,7 +135,7 @@ class Slots:
                 return slot
         try:
             found, path = await asyncio.to_thread(self._sources.resolve, entry, version)
-            size, digest = await asyncio.to_thread(self._sources.measure, path)
+            size, digest = await self._measuring.of(path)
         except BadSource as error:
             versions = self._sources.versions(entry)  # none: it is the whole source that is lost
             if version is not None and versions and version not in versions:
