@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from .problem import problem_headers, status_of
+from .problem import BadRequest, problem_headers, status_of
 from .request_body import RequestBody
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     Scope = dict[str, Any]
 
+MAX_JSON: Final = 64 * 1024  # bytes of a body that is read here; that of a prediction is not
 LINGER: Final = 5.0  # seconds that a client gets to notice an answer that came before its body
 WORKER_HEADER: Final = b"x-modelsup-worker"
 ERROR_HEADER: Final = b"x-modelsup-error"
@@ -94,6 +95,20 @@ class Call:
         else:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             await self._end_body()
+
+    async def read_json(self) -> dict[str, Any]:
+        """Return the object that the body is; empty without a body. Raises BadRequest."""
+        await self.body.fill(MAX_JSON)
+        text = self.body.take()
+        if not self.body.complete or len(text) > MAX_JSON:
+            raise BadRequest(f"the body is over {MAX_JSON} bytes; this call needs few")
+        try:
+            value = orjson.loads(text) if text.strip() else {}
+        except orjson.JSONDecodeError as error:
+            raise BadRequest(f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise BadRequest("the body must be a JSON object")
+        return value
 
     async def fail(self, error: SupervisorError) -> None:
         """Answer with an error in the form that V1 and V2 share.

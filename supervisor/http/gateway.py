@@ -11,16 +11,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from ..errors import (
-    Hung,
-    Invalid,
-    NotLoaded,
-    SupervisorError,
-    TimedOut,
-    UnknownModel,
-    WorkerDied,
-)
+from ..errors import Invalid, SupervisorError, TimedOut, WorkerDied
 from .call import Call
+from .finding import Finder, explained
 from .model_info import ModelInfo
 from .patience import Patience, Stalled
 from .problem import MethodNotAllowed, NotFound
@@ -63,6 +56,7 @@ class Gateway:
     def __init__(self, router: Router, limits: Limits) -> None:
         self._router = router
         self._limits = limits
+        self._finder = Finder(router, limits.request_timeout)
         self._info = ModelInfo(router, self._ensure_ready, autoload=limits.autoload)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +69,7 @@ class Gateway:
             elif route.kind in _UNSERVED:
                 self._refuse(route)
             else:
-                await self._info.answer(route, call)
+                await call.answer(*await self._info.answer(route, call))
         except ClientGone:
             _logger.debug("client gone", extra={"path": scope["path"]})
         except SupervisorError as error:
@@ -101,7 +95,7 @@ class Gateway:
         worker = None
         try:
             await body.fill(BUFFERED)
-            worker = self._ready(route) or await self._wake(route, patience)
+            worker = self._finder.ready(route) or await self._wake(route, patience)
             worker.begin()
             completed = False
             try:
@@ -116,9 +110,9 @@ class Gateway:
             raise self._explain(reason, call, worker) from None
         except WorkerDied as error:
             patience.stop()
-            if call.started or worker is None or (why := await worker.until_explained()) is None:
+            if call.started or worker is None:
                 raise
-            raise WorkerDied(f"{error} ({why.message})") from error
+            raise await explained(error, worker) from error
         finally:
             patience.stop()
 
@@ -137,24 +131,11 @@ class Gateway:
         finally:
             response.close()
 
-    def _ready(self, route: Route) -> Worker | None:
-        if route.client:
-            return self._router.ready_for_client(route.client)
-        if route.label is not None:
-            raise _unknown_label(route)
-        return self._router.ready(route.model, route.version)
-
     async def _wake(self, route: Route, patience: Patience) -> Worker:
         # How long a load may take is the fleet's business; a client that goes takes back its wish.
         patience.stop()
         patience.watch_client()
-        try:
-            if route.client:
-                worker = await self._router.ensure_ready_for_client(route.client)
-            else:
-                worker = await self._router.ensure_ready(route.model, route.version)
-        except NotLoaded as error:  # on these paths a model that may not be loaded is not there
-            raise UnknownModel(str(error), model=error.model, client=error.client) from error
+        worker = await self._finder.ensure_ready(route)
         patience.stop()
         patience.start()
         return worker
@@ -180,12 +161,7 @@ class Gateway:
             return TimedOut(f"the client sent nothing of its body for {seconds}; send it faster")
         if call.sending:
             return TimedOut(f"the client read nothing of its answer for {seconds}")
-        if worker is not None:
-            self._router.report_hung(worker)
-        return Hung(
-            f"the worker gave no answer for {seconds}; ask for less at once, "
-            "or raise the setting request_timeout"
-        )
+        return self._finder.hung(worker)
 
     def _refuse(self, route: Route) -> NoReturn:
         self._router.model(route.model)
@@ -211,11 +187,3 @@ async def _moving(pieces: AsyncIterator[bytes], patience: Patience) -> AsyncIter
     async for piece in pieces:
         patience.moved()
         yield piece
-
-
-def _unknown_label(route: Route) -> UnknownModel:
-    return UnknownModel(
-        f"model {route.model!r} has no version with the label {route.label!r}; "
-        "ask for a version by its number",
-        model=route.model,
-    )

@@ -6,9 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from importlib.metadata import version as package_version
-from typing import TYPE_CHECKING, Any, Final
-
-import orjson
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import NotLoaded, UnknownModel
 from ..states import State
@@ -20,18 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ..fleet.views import ModelView
-    from .call import Call
     from .router import Router
     from .routes import Route
 
-    EnsureReady = Callable[[Route, Call], Awaitable[None]]
+    EnsureReady = Callable[[Route, Any], Awaitable[None]]
 
-MAX_BODY: Final = 64 * 1024  # bytes of the body of a repository call
 V2_EXTENSIONS: Final = ("binary_tensor_data", "model_repository")
 
 
+class Asker(Protocol):
+    """Who asks, by whatever protocol."""
+
+    async def read_json(self) -> dict[str, Any]:
+        """Return what came with the question. Raises BadRequest."""
+        ...
+
+
 class ModelInfo:
-    """Answers all paths but the predictions. `ensure_ready` loads a model for a caller."""
+    """Answers all paths but the predictions. `ensure_ready` loads a model for an asker."""
 
     def __init__(self, router: Router, ensure_ready: EnsureReady, *, autoload: bool) -> None:
         self._router = router
@@ -50,33 +54,32 @@ class ModelInfo:
             Kind.V2_UNLOAD: self._v2_unload,
         }
 
-    async def answer(self, route: Route, call: Call) -> None:
-        """Answer one request."""
-        status, payload = await self._handlers[route.kind](route, call)
-        await call.answer(status, payload)
+    async def answer(self, route: Route, call: Asker) -> tuple[int, Any]:
+        """Return the HTTP status and the JSON of an answer."""
+        return await self._handlers[route.kind](route, call)
 
-    async def _v1_status(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v1_status(self, route: Route, call: Asker) -> tuple[int, Any]:
         view = self._view(route)
         version = route.version or metadata.current_version(view)
         versions = [] if version is None else [version]
         return HTTPStatus.OK, metadata.v1_status(view, versions, autoload=self._autoload)
 
-    async def _v1_metadata(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v1_metadata(self, route: Route, call: Asker) -> tuple[int, Any]:
         view = await self._view_with_signatures(route, call)
         version = route.version or metadata.current_version(view) or ""
         return HTTPStatus.OK, metadata.v1_metadata(view.name, version, view.signatures or ())
 
-    async def _v2_metadata(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v2_metadata(self, route: Route, call: Asker) -> tuple[int, Any]:
         view = await self._view_with_signatures(route, call)
         return HTTPStatus.OK, metadata.v2_metadata(view, view.signatures or ())
 
-    async def _v2_ready(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v2_ready(self, route: Route, call: Asker) -> tuple[int, Any]:
         self._view(route)
         ready = self._router.ready(route.model, route.version) is not None
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return status, {"name": route.model, "ready": ready}
 
-    async def _v2_server(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v2_server(self, route: Route, call: Asker) -> tuple[int, Any]:
         version = package_version("modelsup")
         return HTTPStatus.OK, {
             "name": "modelsup",
@@ -84,19 +87,19 @@ class ModelInfo:
             "extensions": V2_EXTENSIONS,
         }
 
-    async def _v2_live(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v2_live(self, route: Route, call: Asker) -> tuple[int, Any]:
         return HTTPStatus.OK, {"live": True}
 
-    async def _v2_server_ready(self, route: Route, call: Call) -> tuple[int, Any]:
+    async def _v2_server_ready(self, route: Route, call: Asker) -> tuple[int, Any]:
         return HTTPStatus.OK, {"ready": True}
 
-    async def _v2_index(self, route: Route, call: Call) -> tuple[int, Any]:
-        wish = await _read_json(call)
+    async def _v2_index(self, route: Route, call: Asker) -> tuple[int, Any]:
+        wish = await call.read_json()
         ready_only = wish.get("ready", False) is True
         return HTTPStatus.OK, metadata.v2_index(self._router.models(), ready_only=ready_only)
 
-    async def _v2_load(self, route: Route, call: Call) -> tuple[int, Any]:
-        if (await _read_json(call)).get("parameters"):
+    async def _v2_load(self, route: Route, call: Asker) -> tuple[int, Any]:
+        if (await call.read_json()).get("parameters"):
             raise BadRequest(
                 "load takes no parameters here; "
                 f"give options with POST /api/models/{route.model}/load"
@@ -104,8 +107,8 @@ class ModelInfo:
         await self._router.load(route.model)
         return HTTPStatus.OK, {}
 
-    async def _v2_unload(self, route: Route, call: Call) -> tuple[int, Any]:
-        await _read_json(call)
+    async def _v2_unload(self, route: Route, call: Asker) -> tuple[int, Any]:
+        await call.read_json()
         self._router.model(route.model)
         with suppress(NotLoaded):  # V2 clients unload what may not be loaded, and expect success
             await self._router.unload(route.model)
@@ -142,7 +145,7 @@ class ModelInfo:
             )
         return view if version == view.version else replace(view, signatures=None)
 
-    async def _view_with_signatures(self, route: Route, call: Call) -> ModelView:
+    async def _view_with_signatures(self, route: Route, call: Asker) -> ModelView:
         view = self._view(route)
         if not view.signatures and self._autoload:
             await self._ensure_ready(route, call)
@@ -154,17 +157,3 @@ class ModelInfo:
                 model=route.model,
             )
         return view
-
-
-async def _read_json(call: Call) -> dict[str, Any]:
-    await call.body.fill(MAX_BODY)
-    text = call.body.take()
-    if not call.body.complete or len(text) > MAX_BODY:
-        raise BadRequest(f"the body is over {MAX_BODY} bytes; this call needs few")
-    try:
-        value = orjson.loads(text) if text.strip() else {}
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    return value

@@ -1,0 +1,62 @@
+"""Who serves a request: the worker for a route, or the error that says why there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import Hung, NotLoaded, UnknownModel, WorkerDied
+
+if TYPE_CHECKING:
+    from .router import Router, Worker
+    from .routes import Route
+
+
+class Finder:
+    """Asks the fleet, whatever protocol the client speaks.
+
+    `request_timeout` is in seconds: how long a worker may give no answer to anything.
+    """
+
+    def __init__(self, router: Router, request_timeout: float) -> None:
+        self._router = router
+        self._request_timeout = request_timeout
+
+    def ready(self, route: Route) -> Worker | None:
+        """Return the worker if one is ready: call its `begin` before any await."""
+        if route.client:
+            return self._router.ready_for_client(route.client)
+        if route.label is not None:
+            raise _unknown_label(route)
+        return self._router.ready(route.model, route.version)
+
+    async def ensure_ready(self, route: Route) -> Worker:
+        """Return a ready worker, loading the model if need be. Cancelling it withdraws the wish."""
+        try:
+            if route.client:
+                return await self._router.ensure_ready_for_client(route.client)
+            return await self._router.ensure_ready(route.model, route.version)
+        except NotLoaded as error:  # on these paths a model that may not be loaded is not there
+            raise UnknownModel(str(error), model=error.model, client=error.client) from error
+
+    def hung(self, worker: Worker | None) -> Hung:
+        """Report a worker that gave no answer in time; return the error for its client."""
+        if worker is not None:
+            self._router.report_hung(worker)
+        return Hung(
+            f"the worker gave no answer for {self._request_timeout:g} s; ask for less at once, "
+            "or raise the setting request_timeout"
+        )
+
+
+async def explained(error: WorkerDied, worker: Worker) -> WorkerDied:
+    """Return the error anew, with why the worker died where that is known after a moment."""
+    why = await worker.until_explained()
+    return WorkerDied(str(error) if why is None else f"{error} ({why.message})")
+
+
+def _unknown_label(route: Route) -> UnknownModel:
+    return UnknownModel(
+        f"model {route.model!r} has no version with the label {route.label!r}; "
+        "ask for a version by its number",
+        model=route.model,
+    )
