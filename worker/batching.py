@@ -8,9 +8,11 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+
+from .statistics import Execution, Statistics
 
 if TYPE_CHECKING:
     from .codecs.base import Request
@@ -33,21 +35,21 @@ class CallFailed(Exception):
         self.user_error = user_error
 
 
-@dataclass(slots=True)
-class Counters:
-    """What the batcher has done since it was made. Rows count only where a signature has them."""
+class _Computed(NamedTuple):
+    """What became of a batch. Times are of `time.perf_counter`."""
 
-    calls: int = 0  # of the model, retries included
-    requests: int = 0  # answered, failed ones included
-    failed: int = 0  # requests
-    rows: int = 0
-    compute_seconds: float = 0.0
+    outcomes: list[Outcome]  # one for each request
+    executions: list[Execution]  # calls that succeeded
+    calls: int  # all of them
+    started: float
+    seconds: float
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
     request: Request
     answer: asyncio.Future[Outputs]
+    queued: float  # time.perf_counter
 
 
 class Batcher:
@@ -63,7 +65,7 @@ class Batcher:
     """
 
     def __init__(self, model: Model, max_rows: int) -> None:
-        self.counters = Counters()
+        self.statistics = Statistics()
         self._model = model
         self._max_rows = max_rows
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
@@ -82,7 +84,7 @@ class Batcher:
         Cancelling the future takes the request out of the queue; a call that has begun goes on.
         """
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(request, loop.create_future())
+        waiter = _Waiter(request, loop.create_future(), time.perf_counter())
         self._queue.append(waiter)
         if not self._busy:
             self._busy = True
@@ -96,7 +98,7 @@ class Batcher:
         if not batch:
             return
         if self._is_quick(batch[0]):
-            loop.call_soon(self._deliver, batch, *self._compute(batch), loop)
+            loop.call_soon(self._deliver, batch, self._compute(batch), loop)
         else:
             self._thread.submit(self._compute_in_thread, batch, loop)
 
@@ -123,66 +125,66 @@ class Batcher:
 
     def _compute_in_thread(self, batch: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
         """Run in the compute thread; always ends in `_deliver`."""
-        loop.call_soon_threadsafe(self._deliver, batch, *self._compute(batch), loop)
+        loop.call_soon_threadsafe(self._deliver, batch, self._compute(batch), loop)
 
-    def _compute(self, batch: list[_Waiter]) -> tuple[list[Outcome], int, float]:
-        """Return an outcome for each request, the number of calls, and their seconds."""
+    def _compute(self, batch: list[_Waiter]) -> _Computed:
         started = time.perf_counter()
-        outcomes, calls = self._outcomes([waiter.request for waiter in batch])
-        return outcomes, calls, time.perf_counter() - started
+        executions: list[Execution] = []
+        outcomes, calls = self._outcomes([waiter.request for waiter in batch], executions)
+        return _Computed(outcomes, executions, calls, started, time.perf_counter() - started)
 
-    def _outcomes(self, requests: list[Request]) -> tuple[list[Outcome], int]:
+    def _outcomes(
+        self, requests: list[Request], executions: list[Execution]
+    ) -> tuple[list[Outcome], int]:
         """Return an outcome for each request, and the number of calls that took."""
         if len(requests) == 1:
-            return [self._call_alone(requests[0])], 1
+            return [self._call_alone(requests[0], executions)], 1
         try:
-            return [*self._call_jointly(requests)], 1
+            return [*self._call_jointly(requests, executions)], 1
         except BaseException as error:
             logger.warning(
                 "a call for %d requests failed, repeating them one by one: %s",
                 len(requests),
                 _one_line(error),
             )
-        return [self._call_alone(request) for request in requests], 1 + len(requests)
+        return [self._call_alone(r, executions) for r in requests], 1 + len(requests)
 
-    def _call_jointly(self, requests: list[Request]) -> list[Outputs]:
+    def _call_jointly(self, requests: list[Request], executions: list[Execution]) -> list[Outputs]:
+        clock = time.perf_counter
+        started = clock()
         inputs = {
             name: np.concatenate([request.inputs[name] for request in requests])
             for name in requests[0].inputs
         }
-        return _split(self._model.call(requests[0].signature, inputs), requests)
+        joined = clock()
+        outputs = self._model.call(requests[0].signature, inputs)
+        computed = clock()
+        parts = _split(outputs, requests)
+        rows = sum(request.rows or 0 for request in requests)
+        steps = (joined - started, computed - joined, clock() - computed)
+        executions.append(Execution(rows, *steps))
+        return parts
 
-    def _call_alone(self, request: Request) -> Outcome:
+    def _call_alone(self, request: Request, executions: list[Execution]) -> Outcome:
+        started = time.perf_counter()
         try:
-            return self._model.call(request.signature, request.inputs)
+            outputs = self._model.call(request.signature, request.inputs)
         except BaseException as error:  # whatever it is, a client waits for an answer
             user_error = type(error).__name__ == "InvalidArgumentError"
             if not user_error:
                 logger.exception("the model raised")
             return CallFailed(_one_line(error), user_error=user_error)
+        executions.append(Execution(_rows(request), 0.0, time.perf_counter() - started, 0.0))
+        return outputs
 
     def _deliver(
-        self,
-        batch: list[_Waiter],
-        outcomes: list[Outcome],
-        calls: int,
-        seconds: float,
-        loop: asyncio.AbstractEventLoop,
+        self, batch: list[_Waiter], computed: _Computed, loop: asyncio.AbstractEventLoop
     ) -> None:
         on_loop = bool(self._queue) and self._is_quick(self._queue[0])
         if not on_loop:
             self._start_next(loop)  # first, so that the thread computes while answers are written
-        signature = batch[0].request.signature
-        before = self._typical.get(signature, seconds)
-        self._typical[signature] = before + (seconds - before) * WEIGHT
-        counters = self.counters
-        counters.calls += calls
-        counters.compute_seconds += seconds
-        counters.requests += len(batch)
-        for waiter, outcome in zip(batch, outcomes, strict=True):
-            counters.rows += waiter.request.rows or 0
-            failed = isinstance(outcome, CallFailed)
-            counters.failed += failed
+        self._take_note(batch, computed)
+        for waiter, outcome in zip(batch, computed.outcomes, strict=True):
             if waiter.answer.cancelled():
                 continue
             if isinstance(outcome, CallFailed):
@@ -191,6 +193,27 @@ class Batcher:
                 waiter.answer.set_result(outcome)
         if on_loop:
             loop.call_soon(self._start_next, loop)  # last, so that these answers are written first
+
+    def _take_note(self, batch: list[_Waiter], computed: _Computed) -> None:
+        signature = batch[0].request.signature
+        before = self._typical.get(signature, computed.seconds)
+        self._typical[signature] = before + (computed.seconds - before) * WEIGHT
+        statistics = self.statistics
+        statistics.calls += computed.calls
+        for execution in computed.executions:
+            statistics.executed(execution)
+        ended = computed.started + computed.seconds
+        for waiter, outcome in zip(batch, computed.outcomes, strict=True):
+            statistics.answered(
+                _rows(waiter.request),
+                computed.started - waiter.queued,
+                ended - waiter.queued,
+                failed=isinstance(outcome, CallFailed),
+            )
+
+
+def _rows(request: Request) -> int:
+    return 1 if request.rows is None else request.rows
 
 
 def _can_join(first: Request, other: Request) -> bool:

@@ -124,6 +124,7 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
         warm_up(model)
         seconds["warm"] = time.monotonic() - started
         meter.mark("first_call")
+        app = build_app(model, spec)
     except LoadFailed as error:
         return fail(error.cause, str(error))
     except MemoryError:
@@ -140,7 +141,7 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
         memory=meter.footprint(),
         framework=runtime.framework,
     )
-    serve(build_app(model, spec), listener, on_started=lambda: tell(ready))
+    serve(app, listener, on_started=lambda: tell(ready))
     return 0
 
 

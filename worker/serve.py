@@ -8,50 +8,40 @@ import hmac
 import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 import uvicorn
 from uvicorn.server import ServerState
 
 from .batching import Batcher, CallFailed
-from .codecs import v1, v2
-from .codecs.base import BadInput, Request
+from .codecs import compression
+from .codecs.base import BadInput
 from .contract import SECRET_HEADER
+from .forms import Forms, Reply
 from .http_protocol import JoiningProtocol
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+    from collections.abc import Awaitable, Callable, Generator, MutableMapping
 
-    import numpy as np
-
+    from .codecs.base import Request
     from .contract import LaunchSpec
+    from .forms import Encode, Form, Headers, Outputs
     from .runtimes.base import Model
 
-    Outputs = Mapping[str, np.ndarray[Any, Any]]
     Message: TypeAlias = MutableMapping[str, Any]
     Receive: TypeAlias = Callable[[], Awaitable[Message]]
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
-    Headers: TypeAlias = Mapping[bytes, bytes]
 
 logger = logging.getLogger(__name__)
 
-JSON_SIZE_HEADER: Final = b"inference-header-content-length"
 _SECRET_HEADER: Final = SECRET_HEADER.encode()
 _LARGE: Final = 64 * 1024  # bytes; a larger body is decoded beside the event loop
+_PERHAPS_WORTH_PACKING: Final = compression.WORTH_IT // 8  # bytes; as JSON they may be 8 times
 _WATCH_AFTER: Final = 0.01  # seconds
 _LONGEST_ERROR: Final = 4000  # characters
 _KEEP_ALIVE: Final = 365 * 24 * 3600  # seconds; it is the supervisor that closes connections
-
-
-class Reply(NamedTuple):
-    """An answer that is ready to be sent."""
-
-    status: int
-    buffers: list[bytes | memoryview]
-    headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
 
 
 class _ClientGone(Exception):
@@ -61,9 +51,10 @@ class _ClientGone(Exception):
 class App:
     """The ASGI app of one model.
 
-    POST /v1/predict and /v2/infer take the bodies of TensorFlow Serving and KServe V2;
-    GET /stats tells the counters. Every request must carry the worker's secret. Errors are
-    {"error": "..."}: 400 for a request that cannot be served, 500 where the model raised.
+    POST /v1/predict, /v1/classify, /v1/regress and /v2/infer take the bodies of TensorFlow
+    Serving and KServe V2; GET /stats tells V2's statistics. Every request must carry the worker's
+    secret. Errors are {"error": "..."}: 4xx for a request that cannot be served, 500 where the
+    model raised.
     """
 
     def __init__(self, model: Model, spec: LaunchSpec) -> None:
@@ -71,13 +62,14 @@ class App:
             raise ValueError("the launch spec has no secret; a worker must not be open to all")
         self._secret = spec.secret
         self._spec = spec
-        self._signatures = dict(model.signatures)
+        self._forms = Forms(model.signatures, spec)
         self._batcher = Batcher(model, spec.max_batch_size)
         self._codec_threads = ThreadPoolExecutor(2, thread_name_prefix="codec")
-        self._routes: dict[str, tuple[str, Callable[[Headers, Receive], Awaitable[Reply]]]] = {
-            "/v1/predict": ("POST", self._predict),
-            "/v2/infer": ("POST", self._infer),
-            "/stats": ("GET", self._stats),
+        self._predictions: dict[str, Callable[[Headers], Form]] = {
+            "/v1/predict": self._forms.predict,
+            "/v1/classify": self._forms.classify,
+            "/v1/regress": self._forms.regress,
+            "/v2/infer": self._forms.infer,
         }
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -98,85 +90,60 @@ class App:
         headers = dict(scope["headers"])
         if not hmac.compare_digest(headers.get(_SECRET_HEADER, b""), self._secret.encode()):
             return self._error(403, f"the header {SECRET_HEADER} is missing or wrong")
-        if (route := self._routes.get(scope["path"])) is None:
-            return self._error(404, f"a worker has no path {scope['path']}")
-        method, handler = route
+        path = scope["path"]
+        form_of = self._predictions.get(path)
+        if form_of is None and path != "/stats":
+            return self._error(404, f"a worker has no path {path}")
+        method = "GET" if form_of is None else "POST"
         if scope["method"] != method:
-            reply = self._error(405, f"{scope['path']} takes {method} alone")
+            reply = self._error(405, f"{path} takes {method} alone")
             return reply._replace(headers=(*reply.headers, (b"allow", method.encode())))
-        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-        if encoding.lower() != "identity":
-            return self._error(
-                415, f"Content-Encoding {encoding} is not supported; send the body uncompressed"
-            )
+        if form_of is None:
+            return self._stats()
         try:
-            return await handler(headers, receive)
+            return await self._answer(headers, receive, form_of(headers))
         except BadInput as error:
-            return self._error(400, str(error))
+            return self._error(error.status, str(error))
         except CallFailed as error:
             return self._error(400 if error.user_error else 500, str(error))
         except _ClientGone:
             raise
         except Exception as error:
-            logger.exception("answering %s failed", scope["path"])
+            logger.exception("answering %s failed", path)
             return self._error(500, f"{type(error).__name__} in the worker; its log says more")
 
     def _error(self, status: int, message: str) -> Reply:
         text = message.replace(self._secret, "[secret]")[:_LONGEST_ERROR]
         return Reply(status, [orjson.dumps({"error": text.encode(errors="replace").decode()})])
 
-    async def _stats(self, headers: Headers, receive: Receive) -> Reply:
-        counters = asdict(self._batcher.counters)
-        return Reply(200, [orjson.dumps({**counters, "waiting": self._batcher.waiting})])
+    def _stats(self) -> Reply:
+        spec, batcher = self._spec, self._batcher
+        told = batcher.statistics.to_v2(spec.model, spec.version, batcher.waiting)
+        return Reply(200, [orjson.dumps(told)])
 
-    async def _predict(self, headers: Headers, receive: Receive) -> Reply:
-        def decode(body: bytes) -> Request:
-            return v1.decode(body, self._signatures)
-
-        def encode(request: Request, outputs: Outputs) -> Reply:
-            return Reply(200, [v1.encode(request, outputs)])
-
-        return await self._answer(receive, decode, encode)
-
-    async def _infer(self, headers: Headers, receive: Receive) -> Reply:
-        json_size = _json_size(headers)
-
-        def decode(body: bytes) -> Request:
-            return v2.decode(body, json_size, self._signatures)
-
-        def encode(request: Request, outputs: Outputs) -> Reply:
-            answer = v2.encode(request, outputs, self._spec.model, self._spec.version)
-            if answer.json_size is None:
-                return Reply(200, answer.buffers)
-            return Reply(
-                200,
-                answer.buffers,
-                (
-                    (b"content-type", b"application/octet-stream"),
-                    (JSON_SIZE_HEADER, b"%d" % answer.json_size),
-                ),
-            )
-
-        return await self._answer(receive, decode, encode)
-
-    async def _answer(
-        self,
-        receive: Receive,
-        decode: Callable[[bytes], Request],
-        encode: Callable[[Request, Outputs], Reply],
-    ) -> Reply:
+    async def _answer(self, headers: Headers, receive: Receive, form: Form) -> Reply:
         """Decode, compute, encode: large bodies in a thread, so that small ones pass by."""
         loop = asyncio.get_running_loop()
+        decode, encode = form
         body = await _body(receive)
-        if len(body) > _LARGE:
+        if b"content-encoding" in headers:
+            body = await loop.run_in_executor(self._codec_threads, self._unpacked, body, headers)
+        if len(body) > _LARGE or decode is self._forms.decode_image:
             request = await loop.run_in_executor(self._codec_threads, decode, body)
         else:
             request = decode(body)
         del body
         outputs = await self._compute(request, receive)
-        if sum(array.nbytes for array in outputs.values()) > _LARGE:
-            return await loop.run_in_executor(self._codec_threads, encode, request, outputs)
-        return encode(request, outputs)
+        size = sum(array.nbytes for array in outputs.values())
+        if b"accept-encoding" in headers and size > _PERHAPS_WORTH_PACKING:
+            encode = _packing(encode, headers[b"accept-encoding"])
+        elif size <= _LARGE:
+            return encode(request, outputs)
+        return await loop.run_in_executor(self._codec_threads, encode, request, outputs)
+
+    def _unpacked(self, body: bytes, headers: Headers) -> bytes:
+        encoding = headers[b"content-encoding"].decode("latin-1")
+        return compression.unpacked(body, encoding, self._spec.max_body_size)
 
     async def _compute(self, request: Request, receive: Receive) -> Outputs:
         """Wait for the outputs; a client that goes away takes its request out of the queue."""
@@ -233,17 +200,28 @@ async def _body(receive: Receive) -> bytes:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _json_size(headers: Headers) -> int | None:
-    text = headers.get(JSON_SIZE_HEADER)
-    if text is None:
-        return None
-    if not text.isdigit() or len(text) > 18:
-        raise BadInput(f"Inference-Header-Content-Length must be a size, not {text!r}")
-    return int(text)
+def _packing(encode: Encode, accepted: bytes) -> Encode:
+    """Return `encode`, followed by the compression that a client accepts, where it pays."""
+    encoding = compression.chosen(accepted)
+    if encoding is None:
+        return encode
+
+    def packed(request: Request, outputs: Outputs) -> Reply:
+        reply = encode(request, outputs)
+        if sum(map(len, reply.buffers)) < compression.WORTH_IT:
+            return reply
+        told = ((b"content-encoding", encoding.encode()), (b"vary", b"accept-encoding"))
+        buffers = compression.packed(reply.buffers, encoding)
+        return reply._replace(buffers=buffers, headers=(*reply.headers, *told))
+
+    return packed
 
 
 def build_app(model: Model, spec: LaunchSpec) -> App:
-    """Return the app that serves `model`. Raises ValueError on a spec without a secret."""
+    """Return the app that serves `model`.
+
+    Raises ValueError on a spec without a secret, LoadFailed on options that do not fit the model.
+    """
     return App(model, spec)
 
 

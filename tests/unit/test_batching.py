@@ -83,9 +83,13 @@ def test_one_request_passes_straight_through() -> None:
         batcher = Batcher(model, 64)
         alone = request(1, 2)
         assert (await batcher.submit(alone))["y"].tolist() == [[2], [4]]
-        counters = batcher.counters
-        assert (counters.calls, counters.requests, counters.rows, counters.failed) == (1, 1, 2, 0)
-        assert counters.compute_seconds > 0
+        statistics = batcher.statistics
+        assert (statistics.calls, statistics.rows) == (1, 2)
+        assert (statistics.success.count, statistics.fail.count) == (1, 0)
+        compute = statistics.compute.computing
+        assert 0 < compute.seconds <= statistics.success.seconds
+        assert statistics.by_size.keys() == {2}
+        assert statistics.last_answer > 0
         assert batcher.waiting == 0
 
     run(main)
@@ -96,7 +100,7 @@ def test_requests_that_arrive_together_share_the_first_call() -> None:
         batcher = Batcher(model, 64)
         answers = await asyncio.gather(*(batcher.submit(request(n)) for n in range(5)))
         assert [a["y"].item() for a in answers] == [0, 2, 4, 6, 8]
-        assert batcher.counters.calls == 1
+        assert batcher.statistics.calls == 1
 
     assert run(main).calls == [("serving_default", [0, 1, 2, 3, 4])]
 
@@ -182,7 +186,7 @@ def test_any_exception_reaches_the_client_and_the_model_lives_on(
             await batcher.submit(request(float("nan")))
         assert not caught.value.user_error
         assert (await batcher.submit(request(1)))["y"].item() == 2
-        assert (batcher.counters.requests, batcher.counters.failed) == (2, 1)
+        assert (batcher.statistics.success.count, batcher.statistics.fail.count) == (1, 1)
 
     run(main)
     assert "the model raised" in caplog.text
@@ -199,7 +203,7 @@ def test_a_cancelled_request_is_dropped_before_it_is_computed() -> None:
         waiting[0].cancel()
         model.gate.release(2)
         assert (await waiting[1])["y"].item() == 6
-        assert batcher.counters.requests == 2
+        assert batcher.statistics.success.count == 2
 
     assert [values for _, values in run(main).calls] == [[1], [3]]
 

@@ -148,10 +148,10 @@ SIZE_8 = {"binary_data_size": 8}
         (
             {
                 "inputs": [tensor(data=[1, 2])],
-                "outputs": [{"name": "y", "parameters": {"classification": 2}}],
+                "outputs": [{"name": "y", "parameters": {"classification": "2"}}],
             },
             None,
-            "classification is not supported",
+            "classification must be a number",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +14,26 @@ if TYPE_CHECKING:
 
 class BadInput(Exception):
     """A request that cannot be served. The message says which part and what was expected."""
+
+    status: ClassVar[int] = 400
+
+
+class TooLarge(BadInput):
+    """A body that is larger, once unpacked, than bodies may be."""
+
+    status = 413
+
+
+class NotAcceptable(BadInput):
+    """An answer that cannot take the form that was asked for."""
+
+    status = 406
+
+
+class UnsupportedBody(BadInput):
+    """A body of a kind that this model, or this worker, does not read."""
+
+    status = 415
 
 
 @dataclass(slots=True)

@@ -12,10 +12,11 @@ from .base import BadInput, Request, listed, shown
 from .check import cast, check_names, check_shapes, choose_signature, from_json
 from .dtypes import NAMES_BY_DATATYPE, STRING, V2_DATATYPES, name_of
 from .json_text import number_text, parse_object
+from .top_k import classified
 from .v2_binary import read_tensor, tensor_buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 
 
 _MOST_DIMENSIONS: Final = 64  # numpy's bound
+
+
+class Wanted(NamedTuple):
+    """How an output is to be answered."""
+
+    binary: bool  # as bytes beside the JSON
+    classes: int = 0  # the highest values alone, as so many strings; 0: the tensor
 
 
 class Answer(NamedTuple):
@@ -87,21 +95,26 @@ def _entries(document: Mapping[str, Any], key: str) -> dict[str, dict[str, Any]]
 
 def _wanted_outputs(
     document: Mapping[str, Any], signature: Signature, parameters: Mapping[str, Any]
-) -> dict[str, bool]:
-    """Return the outputs to answer, each with whether it goes as binary data."""
+) -> dict[str, Wanted]:
+    """Return the outputs to answer, and how."""
     default = parameters.get("binary_data_output", False) is True
     names = [info.name for info in signature.outputs]
     entries = _entries(document, "outputs")
     if not entries:
-        return dict.fromkeys(names, default)
+        return dict.fromkeys(names, Wanted(default))
     wanted = {}
     for name, entry in entries.items():
         if name not in names:
             raise BadInput(f"unknown output {shown(name)}; the model has: {listed(names)}")
         own = _parameters(entry, f"output {name!r}")
-        if unsupported := own.keys() & {"classification", "shared_memory_region"}:
-            raise BadInput(f"output {name!r}: {listed(unsupported)} is not supported")
-        wanted[name] = own.get("binary_data", default) is True
+        if "shared_memory_region" in own:
+            raise BadInput(f"output {name!r}: shared memory is not supported; take the data")
+        classes = own.get("classification", 0)
+        if type(classes) is not int or classes < 0:
+            raise BadInput(
+                f"output {name!r}: classification must be a number of classes, not {shown(classes)}"
+            )
+        wanted[name] = Wanted(own.get("binary_data", default) is True, classes)
     return wanted
 
 
@@ -173,7 +186,13 @@ def _shape(name: str, shape: Any) -> list[int]:
     return shape
 
 
-def encode(request: Request, outputs: Mapping[str, Array], model: str, version: str) -> Answer:
+def encode(
+    request: Request,
+    outputs: Mapping[str, Array],
+    model: str,
+    version: str,
+    class_names: Sequence[str] = (),
+) -> Answer:
     """Return the answer to `request`, with the outputs that it asked for.
 
     Raises BadInput on an output that JSON cannot carry: bytes that are not UTF-8.
@@ -183,14 +202,16 @@ def encode(request: Request, outputs: Mapping[str, Array], model: str, version: 
         head["id"] = request.options["id"]
     entries: list[bytes] = []
     buffers: list[bytes | memoryview] = []
-    for name, as_binary in request.options["outputs"].items():
+    for name, wanted in request.options["outputs"].items():
         array = outputs[name]
+        if wanted.classes:
+            array = classified(name, array, request.rows, wanted.classes, class_names)
         entry: dict[str, Any] = {
             "name": name,
             "datatype": V2_DATATYPES.get(name_of(array.dtype)),
             "shape": array.shape,
         }
-        if as_binary:
+        if wanted.binary:
             buffer = tensor_buffer(array)
             buffers.append(buffer)
             entry["parameters"] = {"binary_data_size": len(buffer)}
