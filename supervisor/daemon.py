@@ -216,6 +216,7 @@ class _Daemon:
             request_timeout=settings.request_timeout,
             threads=settings.threads,
             max_batch_size=settings.max_batch_size,
+            max_body_size=settings.max_body_size,
             queue_timeout=settings.queue_timeout,
             max_requests=settings.max_requests,
             recycle_above=settings.recycle_above,
@@ -244,7 +245,12 @@ class _Daemon:
 
     def _app(self, fleet: Fleet, facts: DaemonFacts, logs: LogBook) -> App:
         settings = self.settings
-        limits = Limits(settings.max_body_size, settings.request_timeout, settings.autoload)
+        limits = Limits(
+            settings.max_body_size,
+            settings.request_timeout,
+            settings.autoload,
+            settings.max_batch_size,
+        )
         control = create_control(fleet, asyncio.get_running_loop(), facts, logs)
         streams = (LogStreams(fleet, logs), EventStreams(fleet))
         return create_app(Gateway(fleet, limits), control, streams, facts)

@@ -25,6 +25,9 @@ class Options:
     priority: int = 0  # in the queue for memory; higher goes first
     max_requests: int | None = None  # then the worker is replaced
     recycle_above: int | None = None  # bytes of private host memory; then the worker is replaced
+    labels: dict[str, str] | None = None  # version by label
+    image: dict[str, Any] | None = None  # how an image becomes the model's input
+    classes: str | None = None  # absolute path of a file with the names of the classes
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,17 @@ class Fleet:
         slot = await self._slots.get(self._catalogue.get(key.model), key.version, key.client)
         return await slot.ensure_ready()
 
+    def labelled(self, model: str, label: str) -> str:
+        """Return the version that a label of a model stands for. Raises UnknownModel."""
+        labels = self._catalogue.get(model).options.labels or {}
+        if label not in labels:
+            known = ", ".join(sorted(labels)) or "none"
+            raise UnknownModel(
+                f"model {model} has no version with the label {label}; its labels: {known}",
+                model=model,
+            )
+        return labels[label]
+
     def report_hung(self, worker: Worker) -> None:
         """Take note of a request that got no answer in its time.
 

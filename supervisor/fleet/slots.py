@@ -54,6 +54,7 @@ class Defaults:
     request_timeout: float = 300.0
     threads: int | None = None
     max_batch_size: int = 64
+    max_body_size: int = 256 * 2**20  # bytes
     queue_timeout: float = 30.0  # for room
     max_requests: int = 0  # of one worker; 0: any number
     recycle_above: int = 0  # bytes of a worker's private memory; 0: never
@@ -256,6 +257,9 @@ class Slots:
             host_memory_limit=options.ram,
             threads=options.threads or self._defaults.threads,
             max_batch_size=self._defaults.max_batch_size,
+            max_body_size=self._defaults.max_body_size,
+            image=options.image,
+            classes=options.classes,
         )
         worker = Worker(
             slot.key,

@@ -25,18 +25,21 @@ class Finder:
         """Return the worker if one is ready: call its `begin` before any await."""
         if route.client:
             return self._router.ready_for_client(route.client)
-        if route.label is not None:
-            raise _unknown_label(route)
-        return self._router.ready(route.model, route.version)
+        return self._router.ready(route.model, self._version(route))
 
     async def ensure_ready(self, route: Route) -> Worker:
         """Return a ready worker, loading the model if need be. Cancelling it withdraws the wish."""
         try:
             if route.client:
                 return await self._router.ensure_ready_for_client(route.client)
-            return await self._router.ensure_ready(route.model, route.version)
+            return await self._router.ensure_ready(route.model, self._version(route))
         except NotLoaded as error:  # on these paths a model that may not be loaded is not there
             raise UnknownModel(str(error), model=error.model, client=error.client) from error
+
+    def _version(self, route: Route) -> str | None:
+        if route.label is None:
+            return route.version
+        return self._router.labelled(route.model, route.label)
 
     def hung(self, worker: Worker | None) -> Hung:
         """Report a worker that gave no answer in time; return the error for its client."""
@@ -52,11 +55,3 @@ async def explained(error: WorkerDied, worker: Worker) -> WorkerDied:
     """Return the error anew, with why the worker died where that is known after a moment."""
     why = await worker.until_explained()
     return WorkerDied(str(error) if why is None else f"{error} ({why.message})")
-
-
-def _unknown_label(route: Route) -> UnknownModel:
-    return UnknownModel(
-        f"model {route.model!r} has no version with the label {route.label!r}; "
-        "ask for a version by its number",
-        model=route.model,
-    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from ..errors import Invalid, SupervisorError, TimedOut, WorkerDied
+from ..errors import SupervisorError, TimedOut, WorkerDied
 from .call import Call
 from .finding import Finder, explained
 from .model_info import ModelInfo
@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 
 BUFFERED: Final = 256 * 1024  # bytes of a body that are read before a worker is taken
 
-_WORKER_PATHS: Final = {Kind.V1_PREDICT: b"/v1/predict", Kind.V2_INFER: b"/v2/infer"}
-_UNSERVED: Final = {Kind.V1_CLASSIFY: "classify", Kind.V1_REGRESS: "regress"}
+_WORKER_PATHS: Final = {
+    Kind.V1_PREDICT: b"/v1/predict",
+    Kind.V1_CLASSIFY: b"/v1/classify",
+    Kind.V1_REGRESS: b"/v1/regress",
+    Kind.V2_INFER: b"/v2/infer",
+}
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Limits:
     max_body_size: int  # bytes
     request_timeout: float  # seconds without anything moving
     autoload: bool = True  # whether asking for a model's metadata may load it
+    max_batch_size: int = 64  # rows that a worker puts into one call
 
 
 class Gateway:
@@ -57,7 +62,12 @@ class Gateway:
         self._router = router
         self._limits = limits
         self._finder = Finder(router, limits.request_timeout)
-        self._info = ModelInfo(router, self._ensure_ready, autoload=limits.autoload)
+        self._info = ModelInfo(
+            router,
+            self._ensure_ready,
+            autoload=limits.autoload,
+            max_batch_size=limits.max_batch_size,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of type "http"."""
@@ -66,8 +76,6 @@ class Gateway:
             route = _find(scope)
             if route.kind in _WORKER_PATHS:
                 await self._predict(route, call)
-            elif route.kind in _UNSERVED:
-                self._refuse(route)
             else:
                 await call.answer(*await self._info.answer(route, call))
         except ClientGone:
@@ -162,13 +170,6 @@ class Gateway:
         if call.sending:
             return TimedOut(f"the client read nothing of its answer for {seconds}")
         return self._finder.hung(worker)
-
-    def _refuse(self, route: Route) -> NoReturn:
-        self._router.model(route.model)
-        verb = _UNSERVED[route.kind]
-        raise Invalid(
-            f"model {route.model!r} has no signature for {verb}; use :predict", model=route.model
-        )
 
 
 def _find(scope: Scope) -> Route:

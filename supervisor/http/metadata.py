@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from modelsup.worker.contract import Signature, TensorInfo
 
@@ -65,14 +65,14 @@ _V2_STATES: Final = {
 }
 
 
-def v1_status(view: ModelView, versions: Sequence[str], *, autoload: bool) -> dict[str, Any]:
-    """Return TensorFlow Serving's model_version_status of these versions.
+def v1_status(views: Mapping[str, ModelView], *, autoload: bool) -> dict[str, Any]:
+    """Return TensorFlow Serving's model_version_status of a model's views by version.
 
     The model's state is that of the version its worker serves; others are not loaded.
     """
     return {
         "model_version_status": [
-            _v1_version(view, version, autoload=autoload) for version in versions
+            _v1_version(view, version, autoload=autoload) for version, view in views.items()
         ]
     }
 
@@ -84,26 +84,57 @@ def current_version(view: ModelView) -> str | None:
     return max(view.versions, key=_version_order, default=None)
 
 
-def v1_metadata(name: str, version: str, signatures: Iterable[Signature]) -> dict[str, Any]:
-    """Return TensorFlow Serving's answer to /metadata."""
+def v1_metadata(view: ModelView, version: str, signatures: Iterable[Signature]) -> dict[str, Any]:
+    """Return TensorFlow Serving's answer to /metadata, with how images are read."""
     return {
-        "model_spec": {"name": name, "signature_name": "", "version": version},
+        "model_spec": {"name": view.name, "signature_name": "", "version": version},
         "metadata": {
-            "signature_def": {"signature_def": {s.name: _v1_signature(s) for s in signatures}}
+            "signature_def": {"signature_def": {s.name: _v1_signature(s) for s in signatures}},
+            **_image(view),
         },
     }
 
 
 def v2_metadata(view: ModelView, signatures: Sequence[Signature]) -> dict[str, Any]:
-    """Return the V2 model metadata: of the default signature, or the only one."""
-    shown = next((s for s in signatures if s.name == DEFAULT_SIGNATURE), None) or signatures[0]
+    """Return the V2 model metadata, with how images are read."""
+    shown = _shown(signatures)
     return {
         "name": view.name,
         "versions": list(view.versions),
         "platform": view.runtime,
         "inputs": [_v2_tensor(tensor) for tensor in shown.inputs],
         "outputs": [_v2_tensor(tensor) for tensor in shown.outputs],
+        **_image(view),
     }
+
+
+def v2_config(
+    view: ModelView, signatures: Sequence[Signature], max_batch_size: int
+) -> dict[str, Any]:
+    """Return V2's model configuration, as far as there is one.
+
+    Where there are batches, shapes stand without their first dimension.
+    """
+    shown = _shown(signatures)
+    config = {
+        "name": view.name,
+        "platform": view.runtime,
+        "backend": view.runtime,
+        "max_batch_size": max_batch_size if shown.batchable else 0,
+        "input": [_v2_configured(tensor, shown.batchable) for tensor in shown.inputs],
+        "output": [_v2_configured(tensor, shown.batchable) for tensor in shown.outputs],
+        "model_transaction_policy": {"decoupled": False},
+    }
+    return config | {"dynamic_batching": {}} if shown.batchable else config
+
+
+def _shown(signatures: Sequence[Signature]) -> Signature:
+    """Return the signature that V2 knows of: the default one, or the first."""
+    return next((s for s in signatures if s.name == DEFAULT_SIGNATURE), signatures[0])
+
+
+def _image(view: ModelView) -> dict[str, Any]:
+    return {} if view.options.image is None else {"image": view.options.image}
 
 
 def v2_index(views: Iterable[ModelView], *, ready_only: bool) -> list[dict[str, str]]:
@@ -169,6 +200,13 @@ def _v2_tensor(tensor: TensorInfo) -> dict[str, Any]:
     shape = [-1] if tensor.shape is None else [_size(dim) for dim in tensor.shape]
     datatype = _V2_TYPES.get(tensor.dtype, tensor.dtype.upper())
     return {"name": tensor.name, "datatype": datatype, "shape": shape}
+
+
+def _v2_configured(tensor: TensorInfo, batchable: bool) -> dict[str, Any]:
+    told = _v2_tensor(tensor)
+    kind = "STRING" if told["datatype"] == "BYTES" else told["datatype"]
+    dims = told["shape"][1:] if batchable else told["shape"]
+    return {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": dims}
 
 
 def _size(dim: int | None) -> int:

@@ -13,6 +13,7 @@ from ..states import State
 from . import metadata
 from .problem import BadRequest
 from .routes import Kind
+from .statistics import statistics_of, statistics_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
     EnsureReady = Callable[[Route, Any], Awaitable[None]]
 
-V2_EXTENSIONS: Final = ("binary_tensor_data", "model_repository")
+V2_EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+)
 
 
 class Asker(Protocol):
@@ -37,14 +44,24 @@ class Asker(Protocol):
 class ModelInfo:
     """Answers all paths but the predictions. `ensure_ready` loads a model for an asker."""
 
-    def __init__(self, router: Router, ensure_ready: EnsureReady, *, autoload: bool) -> None:
+    def __init__(
+        self,
+        router: Router,
+        ensure_ready: EnsureReady,
+        *,
+        autoload: bool,
+        max_batch_size: int = 64,
+    ) -> None:
         self._router = router
+        self._max_batch_size = max_batch_size
         self._ensure_ready = ensure_ready
         self._autoload = autoload
         self._handlers = {
             Kind.V1_STATUS: self._v1_status,
             Kind.V1_METADATA: self._v1_metadata,
             Kind.V2_METADATA: self._v2_metadata,
+            Kind.V2_CONFIG: self._v2_config,
+            Kind.V2_STATISTICS: self._v2_statistics,
             Kind.V2_READY: self._v2_ready,
             Kind.V2_SERVER: self._v2_server,
             Kind.V2_SERVER_LIVE: self._v2_live,
@@ -56,22 +73,44 @@ class ModelInfo:
 
     async def answer(self, route: Route, call: Asker) -> tuple[int, Any]:
         """Return the HTTP status and the JSON of an answer."""
+        if route.label is not None:
+            version = self._router.labelled(route.model, route.label)
+            route = replace(route, label=None, version=version)
         return await self._handlers[route.kind](route, call)
 
     async def _v1_status(self, route: Route, call: Asker) -> tuple[int, Any]:
         view = self._view(route)
-        version = route.version or metadata.current_version(view)
-        versions = [] if version is None else [version]
-        return HTTPStatus.OK, metadata.v1_status(view, versions, autoload=self._autoload)
+        current = route.version or metadata.current_version(view)
+        shown = {current: view} if current is not None else {}
+        if route.version is None:
+            shown |= self._loaded_versions(view)
+        return HTTPStatus.OK, metadata.v1_status(shown, autoload=self._autoload)
+
+    def _loaded_versions(self, view: ModelView) -> dict[str, ModelView]:
+        """Return the versions that are ready, the highest first."""
+        ready = [v for v in reversed(view.versions) if self._router.ready(view.name, v)]
+        return {version: self._of_version(view, version) for version in ready}
 
     async def _v1_metadata(self, route: Route, call: Asker) -> tuple[int, Any]:
         view = await self._view_with_signatures(route, call)
         version = route.version or metadata.current_version(view) or ""
-        return HTTPStatus.OK, metadata.v1_metadata(view.name, version, view.signatures or ())
+        return HTTPStatus.OK, metadata.v1_metadata(view, version, view.signatures or ())
 
     async def _v2_metadata(self, route: Route, call: Asker) -> tuple[int, Any]:
         view = await self._view_with_signatures(route, call)
         return HTTPStatus.OK, metadata.v2_metadata(view, view.signatures or ())
+
+    async def _v2_config(self, route: Route, call: Asker) -> tuple[int, Any]:
+        view = await self._view_with_signatures(route, call)
+        return HTTPStatus.OK, metadata.v2_config(view, view.signatures or (), self._max_batch_size)
+
+    async def _v2_statistics(self, route: Route, call: Asker) -> tuple[int, Any]:
+        if route.model:
+            self._view(route)
+            told = await statistics_of(self._router, route.model, route.version)
+        else:
+            told = await statistics_of_all(self._router)
+        return HTTPStatus.OK, {"model_stats": told}
 
     async def _v2_ready(self, route: Route, call: Asker) -> tuple[int, Any]:
         self._view(route)
@@ -121,10 +160,6 @@ class ModelInfo:
         except UnknownModel as error:
             message = f"Could not find any versions of model {route.model}"
             raise UnknownModel(message, model=route.model) from error
-        if route.label is not None:
-            raise UnknownModel(
-                f"Unrecognized servable version label: {route.label}", model=route.model
-            )
         if route.version not in (None, view.version, *view.versions):
             raise UnknownModel(
                 f"Could not find version {route.version} of model {route.model}",

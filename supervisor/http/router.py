@@ -64,6 +64,10 @@ class Router(Protocol):
         """Load the client's current model if need be."""
         ...
 
+    def labelled(self, model: str, label: str) -> str:
+        """Return the version that a label of a model stands for. Raises UnknownModel."""
+        ...
+
     def report_hung(self, worker: Any) -> None:
         """Say that a request got no answer in time."""
         ...

@@ -20,6 +20,8 @@ class Kind(IntEnum):  # an int for its hash, which is looked up for each request
     V1_METADATA = auto()
     V2_INFER = auto()
     V2_METADATA = auto()
+    V2_CONFIG = auto()
+    V2_STATISTICS = auto()
     V2_READY = auto()
     V2_SERVER = auto()
     V2_SERVER_LIVE = auto()
@@ -34,6 +36,8 @@ READS: Final = frozenset(
         Kind.V1_STATUS,
         Kind.V1_METADATA,
         Kind.V2_METADATA,
+        Kind.V2_CONFIG,
+        Kind.V2_STATISTICS,
         Kind.V2_READY,
         Kind.V2_SERVER,
         Kind.V2_SERVER_LIVE,
@@ -49,6 +53,8 @@ _V1_VERBS: Final = {
 }
 _V2_VERBS: Final = {
     (): Kind.V2_METADATA,
+    ("config",): Kind.V2_CONFIG,
+    ("stats",): Kind.V2_STATISTICS,
     ("ready",): Kind.V2_READY,
     ("infer",): Kind.V2_INFER,
 }
@@ -56,6 +62,7 @@ _V2_SERVER: Final = {
     (): Kind.V2_SERVER,
     ("health", "live"): Kind.V2_SERVER_LIVE,
     ("health", "ready"): Kind.V2_SERVER_READY,
+    ("models", "stats"): Kind.V2_STATISTICS,  # of all models; so no model may be called "stats"
     ("repository", "index"): Kind.V2_INDEX,
 }
 _V2_REPOSITORY: Final = {"load": Kind.V2_LOAD, "unload": Kind.V2_UNLOAD}

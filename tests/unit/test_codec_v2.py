@@ -45,7 +45,8 @@ def tensor(name: str = "x", datatype: str = "FP32", **more: Any) -> dict[str, An
 
 
 def request_for(**outputs: bool) -> Request:
-    return Request("serving_default", {}, None, {"id": None, "outputs": outputs})
+    wanted = {name: v2.Wanted(binary) for name, binary in outputs.items()}
+    return Request("serving_default", {}, None, {"id": None, "outputs": wanted})
 
 
 def parsed(answer: v2.Answer) -> tuple[Any, bytes]:

@@ -120,6 +120,12 @@ class Router:
     async def ensure_ready_for_client(self, client: str) -> Worker:
         return await self.ensure_ready("m")
 
+    def labelled(self, model: str, label: str) -> str:
+        labels = self.model(model).options.labels or {}
+        if label not in labels:
+            raise UnknownModel(f"no label {label!r}", model=model)
+        return labels[label]
+
     def report_hung(self, worker: Any) -> None:
         self.hung.append(worker)
 
@@ -343,18 +349,39 @@ def test_a_failure_of_our_own_tells_nothing(caplog: pytest.LogCaptureFixture) ->
     assert "the password is 7" in caplog.text
 
 
-def test_labels_and_verbs_that_no_model_has() -> None:
+def test_a_label_leads_to_its_version() -> None:
     async def test() -> None:
         async with stack(echo) as it:
+            it.router.views["m"] = view("m", options=Options(labels={"new": "1", "old": "0"}))
             client = await it.connect()
-            status, _, answer = await client.call("POST", "/v1/models/m/labels/new:predict")
-            assert (status, "'new'" in answer["error"]) == (404, True)
-            status, _, answer = await client.call("POST", "/v1/models/m:classify")
-            assert (status, "classify" in answer["error"]) == (422, True)
-            status, _, _ = await client.call("POST", "/v1/models/no:regress")
-            assert status == 404
+            for path in ("/v1/models/m/labels/new:predict", "/v1/models/m/labels/new:classify"):
+                assert (await client.call("POST", path, body=b"{}"))[0] == 200
+            _, _, answer = await client.call("GET", "/v1/models/m/labels/new")
+            assert [s["version"] for s in answer["model_version_status"]] == ["1"]
+            assert (await client.call("GET", "/v1/models/m/labels/old"))[0] == 404
+            status, _, answer = await client.call("POST", "/v1/models/m/labels/other:predict")
+            assert (status, "'other'" in answer["error"]) == (404, True)
 
     run(test())
+
+
+@pytest.mark.parametrize("verb", ["predict", "classify", "regress"])
+def test_each_verb_has_its_path_at_the_worker(verb: str) -> None:
+    seen: list[bytes] = []
+
+    async def worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append((await reader.readuntil(b"\r\n")).split(b" ")[1])
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+    async def test() -> None:
+        async with stack(worker) as it:
+            client = await it.connect()
+            assert (await client.call("POST", f"/v1/models/m:{verb}"))[0] == 200
+            assert (await client.call("POST", f"/v1/models/no:{verb}"))[0] == 404
+
+    run(test())
+    assert seen == [f"/v1/{verb}".encode()]
 
 
 def test_a_body_that_promises_too_much_is_refused_unread() -> None:
@@ -785,7 +812,7 @@ def test_readiness_and_server_metadata_of_v2() -> None:
             assert (await client.call("GET", "/v2/health/ready"))[::2] == (200, {"ready": True})
             _, _, answer = await client.call("GET", "/v2")
             assert answer["name"] == "modelsup"
-            assert answer["extensions"] == ["binary_tensor_data", "model_repository"]
+            assert {"binary_tensor_data", "statistics"} <= set(answer["extensions"])
 
     run(test())
 

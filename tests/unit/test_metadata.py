@@ -11,6 +11,7 @@ from modelsup.supervisor.http.metadata import (
     current_version,
     v1_metadata,
     v1_status,
+    v2_config,
     v2_index,
     v2_metadata,
 )
@@ -48,7 +49,7 @@ def view(state: str, **changes: Any) -> ModelView:
 
 def status(shown: ModelView, version: str = "2", *, autoload: bool = True) -> tuple[str, str, str]:
     """Return state, error code and message of one version."""
-    (only,) = v1_status(shown, [version], autoload=autoload)["model_version_status"]
+    (only,) = v1_status({version: shown}, autoload=autoload)["model_version_status"]
     assert only["version"] == version
     return only["state"], only["status"]["error_code"], only["status"]["error_message"]
 
@@ -106,7 +107,7 @@ def test_the_current_version_is_the_served_or_the_highest() -> None:
 
 
 def test_v1_metadata() -> None:
-    assert v1_metadata("m", "2", [SERVING, OTHER]) == {
+    assert v1_metadata(view("ready"), "2", [SERVING, OTHER]) == {
         "model_spec": {"name": "m", "signature_name": "", "version": "2"},
         "metadata": {
             "signature_def": {
@@ -174,6 +175,33 @@ def test_v2_metadata_shows_the_default_signature() -> None:
     ]
 
 
+def test_how_images_are_read_is_told() -> None:
+    option = {"size": [8, 8], "scale": 0.5}
+    shown = view("ready", options=Options(image=option))
+    assert v2_metadata(shown, [OTHER])["image"] == option
+    assert v1_metadata(shown, "1", [OTHER])["metadata"]["image"] == option
+
+
+def test_v2_config_has_shapes_without_the_batch() -> None:
+    assert v2_config(view("ready"), [OTHER], 32)["max_batch_size"] == 0
+    assert "dynamic_batching" not in v2_config(view("ready"), [OTHER], 32)
+    tensors = (TensorInfo("x", "float32", (None, 4)), TensorInfo("s", "string", (None,)))
+    batched = Signature("serving_default", tensors, tensors[:1], batchable=True)
+    assert v2_config(view("ready"), [OTHER, batched], 32) == {
+        "name": "m",
+        "platform": "tensorflow",
+        "backend": "tensorflow",
+        "max_batch_size": 32,
+        "input": [
+            {"name": "x", "data_type": "TYPE_FP32", "dims": [4]},
+            {"name": "s", "data_type": "TYPE_STRING", "dims": []},
+        ],
+        "output": [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}],
+        "model_transaction_policy": {"decoupled": False},
+        "dynamic_batching": {},
+    }
+
+
 @pytest.mark.parametrize(
     ("dtype", "v1", "v2"),
     [
@@ -187,7 +215,7 @@ def test_v2_metadata_shows_the_default_signature() -> None:
 )
 def test_types(dtype: str, v1: str, v2: str) -> None:
     signature = Signature("s", (TensorInfo("x", dtype, (1,)),), (), batchable=False)
-    shown = v1_metadata("m", "1", [signature])["metadata"]["signature_def"]["signature_def"]
+    shown = v1_metadata(view("ready"), "1", [signature])["metadata"]["signature_def"]["signature_def"]
     assert shown["s"]["inputs"]["x"]["dtype"] == v1
     assert v2_metadata(view("ready"), [signature])["inputs"][0]["datatype"] == v2
 

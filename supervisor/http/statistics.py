@@ -1,0 +1,65 @@
+"""V2's statistics of models: what their workers count."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from ..errors import SupervisorError, TimedOut, UnknownModel, WorkerDied
+
+if TYPE_CHECKING:
+    from .router import Router, Worker
+
+TIMEOUT: Final = 10.0  # seconds; a worker answers while it computes
+
+Told = dict[str, Any]
+
+
+async def statistics_of(router: Router, model: str, version: str | None) -> list[Told]:
+    """Return the statistics of a model's versions that are loaded, or of one of them.
+
+    Raises UnknownModel where none is loaded, TimedOut, WorkerDied.
+    """
+    workers = _workers(router, model, version)
+    if not workers:
+        which = f"model {model!r}" if version is None else f"version {version} of model {model!r}"
+        raise UnknownModel(f"{which} is not loaded, so it has no statistics", model=model)
+    return list(await asyncio.gather(*(_ask(worker, model) for worker in workers)))
+
+
+async def statistics_of_all(router: Router) -> list[Told]:
+    """Return the statistics of all that is loaded; a worker that does not answer is left out."""
+    told: list[Told] = []
+    for view in router.models():
+        for worker in _workers(router, view.name, None):
+            with suppress(SupervisorError):
+                told.append(await _ask(worker, view.name))
+    return told
+
+
+def _workers(router: Router, model: str, version: str | None) -> list[Worker]:
+    versions = router.model(model).versions if version is None else (version,)
+    found = (router.ready(model, one) for one in versions)
+    return [worker for worker in found if worker is not None]
+
+
+async def _ask(worker: Worker, model: str) -> Told:
+    """Ask one worker. It does not count as a use of the model, which may be idle."""
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            response = await worker.upstream.exchange(b"GET", b"/stats", (), b"", None)
+            try:
+                body = b"".join([piece async for piece in response.chunks()])
+            finally:
+                response.close()
+    except TimeoutError:
+        raise TimedOut(
+            f"worker {worker.uid} did not tell its statistics within {TIMEOUT:g} s", model=model
+        ) from None
+    if response.status != 200:
+        raise WorkerDied(f"worker {worker.uid} tells no statistics")
+    told: Told = orjson.loads(body)
+    return told
