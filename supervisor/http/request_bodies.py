@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,6 +14,7 @@ from ..domain import NAME, Options
 from ..errors import Invalid
 from ..units import UnitError, parse_duration, parse_size
 from .problem import BadRequest, UnsupportedMediaType
+from .protocol_options import classes_of, image_of, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -131,6 +133,50 @@ class Fields:
         """Take text of a certain form."""
         value = self._take(name)
         if value is not None and not (isinstance(value, str) and rule.fullmatch(value)):
+            raise self._error(name, f"expected {expected}", value)
+        return value
+
+    def number(self, name: str) -> float | None:
+        """Take a finite number."""
+        value = self._take(name)
+        if value is not None and not _is_number(value):
+            raise self._error(name, "expected a number", value)
+        return value
+
+    def numbers(
+        self,
+        name: str,
+        lengths: tuple[int, ...],
+        *,
+        lowest: float = -math.inf,
+        highest: float = math.inf,
+        whole: bool = False,
+    ) -> list[float] | None:
+        """Take a list of finite numbers; where it may have one alone, also that number itself."""
+        value = self._take(name)
+        if value is None:
+            return None
+        items = [value] if 1 in lengths and not isinstance(value, list) else value
+        kind = int if whole else int | float
+        if (
+            not isinstance(items, list)
+            or len(items) not in lengths
+            or not all(_is_number(i) and isinstance(i, kind) for i in items)
+            or not all(lowest <= i <= highest for i in items)
+        ):
+            count = " or ".join(map(str, lengths))
+            what = f"{count} {'whole ' if whole else ''}numbers of at least {lowest:g}"
+            raise self._error(name, f"expected a list of {what}", value)
+        return items
+
+    def texts(self, name: str, rule: re.Pattern[str], expected: str) -> dict[str, str] | None:
+        """Take an object whose names and values are texts of a certain form."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict) or not all(
+            isinstance(text, str) and rule.fullmatch(text) for text in (*value, *value.values())
+        ):
             raise self._error(name, f"expected {expected}", value)
         return value
 
@@ -276,11 +322,18 @@ def _options(fields: Fields) -> Options:
         priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
         max_requests=fields.count("max_requests", 1, MOST_REQUESTS),
         recycle_above=fields.size("recycle_above"),
+        labels=labels_of(fields),
+        image=image_of(fields),
+        classes=classes_of(fields),
     )
     fields.done()
     if options.gpu_memory_fraction is not None and options.gpu_memory is not None:
         raise Invalid("give 'options.gpu_memory_fraction' or 'options.gpu_memory', not both")
     return options
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _short(text: str) -> str:
