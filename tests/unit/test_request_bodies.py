@@ -32,6 +32,9 @@ def test_a_whole_load_body_is_read() -> None:
         "priority": -5,
         "max_requests": 1000,
         "recycle_above": "1GB",
+        "labels": {"stable": "1"},
+        "image": {"size": [224, 192], "mean": 0.5, "channels": "bgr", "top_k": 3},
+        "classes": "/names.txt",
     }
     body = bodies.model_body(_read({"source": "/m", "runtime": "echo", "options": options}))
     assert body == bodies.ModelBody(
@@ -48,8 +51,34 @@ def test_a_whole_load_body_is_read() -> None:
             priority=-5,
             max_requests=1000,
             recycle_above=10**9,
+            labels={"stable": "1"},
+            image={"size": [224, 192], "mean": [0.5], "channels": "bgr", "top_k": 3},
+            classes="/names.txt",
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"labels": {"new": 2}}, "'options.labels': expected an object of labels"),
+        ({"labels": {"a b": "2"}}, "'options.labels'"),
+        ({"labels": ["new"]}, "'options.labels'"),
+        ({"classes": "names.txt"}, "'options.classes': expected an absolute path"),
+        ({"image": {"size": [224]}}, "'options.image.size': expected a list of 2 whole numbers"),
+        ({"image": {"size": [0, 5]}}, "'options.image.size'"),
+        ({"image": {"size": [1.5, 5]}}, "'options.image.size'"),
+        ({"image": {"mean": [1, 2]}}, "'options.image.mean': expected a list of 1 or 3 numbers"),
+        ({"image": {"std": 0}}, "'options.image.std'"),
+        ({"image": {"scale": True}}, "'options.image.scale': expected a number"),
+        ({"image": {"layout": "HWC"}}, "'options.image.layout': expected 'NHWC' or 'NCHW'"),
+        ({"image": {"top_k": 0}}, "'options.image.top_k'"),
+        ({"image": {"sise": [1, 2]}}, "did you mean 'size'"),
+    ],
+)
+def test_options_of_protocols_that_cannot_be(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        bodies.model_body(_read({"options": option}))
 
 
 def test_no_body_and_null_mean_what_was_before() -> None:
