@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUICK: Final = 0.002  # seconds; calls below it run on the event loop
+_OF_A_STACK: Final = ("Graph execution error:", "Detected at node", 'File "', "[[{{node")
 WEIGHT: Final = 0.1  # of the last call in what is typical
 
 
@@ -244,4 +245,7 @@ def _split(outputs: Outputs, requests: list[Request]) -> list[Outputs]:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """Return what an error says, without the stack that TensorFlow puts into its messages."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = " ".join(" ".join(line for line in lines if not line.startswith(_OF_A_STACK)).split())
+    return said or type(error).__name__

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -172,10 +174,26 @@ def test_an_empty_batch_gives_an_empty_answer(model: str) -> None:
     assert (rows.status_code, rows.json()) == (200, {"predictions": []})
 
 
-def test_a_compressed_body_is_refused(model: str) -> None:
-    answer = post(f"{model}:predict", b"\x1f\x8b", **{"Content-Encoding": "gzip"})
-    assert answer.status_code == 415
-    assert "send the body uncompressed" in said(answer)
+@pytest.mark.parametrize(
+    ("encoding", "body", "status", "expected"),
+    [
+        ("br", b"\x0b\x02", 415, "'br' is not supported; use gzip or deflate"),
+        ("gzip, gzip", b"", 415, "not supported"),
+        ("gzip", b"\x1f\x8b", 400, "the compressed body ends before its end"),
+        ("gzip", b'{"inputs": 1}', 400, "not valid gzip"),
+        ("deflate", b'{"inputs": 1}', 400, "not valid deflate"),
+        ("gzip", gzip.compress(b"{") + b"{", 400, "or goes on behind it"),
+        ("gzip", gzip.compress(b"{"), 400, "not JSON"),
+        ("gzip", gzip.compress(bytes(100 * MAX_BODY)), 413, "once it is unpacked"),
+        ("deflate", zlib.compress(bytes(MAX_BODY + 1)), 413, f"limit of {MAX_BODY} bytes"),
+    ],
+)
+def test_compressed_bodies_that_are_refused(
+    model: str, encoding: str, body: bytes, status: int, expected: str
+) -> None:
+    answer = post(f"{model}:predict", body, **{"Content-Encoding": encoding})
+    assert answer.status_code == status
+    assert expected in said(answer)
 
 
 def test_the_content_type_of_a_v1_body_does_not_matter(model: str) -> None:

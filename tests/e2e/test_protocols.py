@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
+
+from tests.e2e.http_by_curl import curl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,29 +20,6 @@ TWO_INPUTS = {
     "a": {"dtype": "float32", "shape": [None]},
     "b": {"dtype": "int64", "shape": [None, 2]},
 }
-
-
-class Answer(NamedTuple):
-    """What came back."""
-
-    status: int
-    type: str
-    body: Any
-
-
-def curl(url: str, body: object = None) -> Answer:
-    """Ask with curl and nothing but its defaults; with requests where there is no curl."""
-    data = None if body is None else json.dumps(body)
-    if not shutil.which("curl"):
-        reply = requests.request("GET" if data is None else "POST", url, data=data, timeout=60)
-        return Answer(reply.status_code, reply.headers["Content-Type"], reply.json())
-    command = ["curl", "-sS", "-w", "\n%{http_code} %{content_type}", url]
-    if data is not None:
-        command += ["-d", data]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    text, _, tail = done.stdout.rpartition("\n")
-    status, _, kind = tail.partition(" ")
-    return Answer(int(status), kind, json.loads(text))
 
 
 @pytest.fixture(scope="module")

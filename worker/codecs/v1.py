@@ -25,7 +25,8 @@ def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
     """Return the request in a predict body. Raises BadInput.
 
     A signature with one input takes it with or without its name. In row form the rows are
-    stacked; each row has the input's shape without its first dimension.
+    stacked; each row has the input's shape without its first dimension. A last dimension of
+    size 1 may be left out.
     """
     document = parse_object(body)
     signature = choose_signature(signatures, document.get("signature_name"))
@@ -37,8 +38,31 @@ def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
     else:
         columns = _named(document.pop("inputs"), signature)
     inputs = {info.name: from_json(info, columns.pop(info.name)) for info in signature.inputs}
-    rows = check_shapes(signature, inputs)
-    return Request(signature.name, inputs, rows, {"in_rows": in_rows})
+    options = {"in_rows": in_rows}
+    try:
+        rows = check_shapes(signature, inputs)
+    except BadInput:
+        if not _widened(signature, inputs):
+            raise
+        options["narrow"] = True
+        rows = check_shapes(signature, inputs)
+    return Request(signature.name, inputs, rows, options)
+
+
+def _widened(signature: Signature, inputs: dict[str, Array]) -> bool:
+    """Add last dimensions of size 1 that were left out; say whether there were any.
+
+    TensorFlow Serving hands on what it gets, so that its own first example sends plain numbers to
+    a model of columns, and gets plain numbers back.
+    """
+    changed = False
+    for info in signature.inputs:
+        array = inputs[info.name]
+        shape = info.shape or ()
+        if shape and shape[-1] == 1 and array.ndim == len(shape) - 1:
+            inputs[info.name] = array[..., None]
+            changed = True
+    return changed
 
 
 def _names_inputs(value: Any, signature: Signature) -> bool:
@@ -92,6 +116,8 @@ def encode(request: Request, outputs: Mapping[str, Array]) -> bytes:
     ends in "_bytes" or where they are not UTF-8. Raises BadInput where an output has no rows
     to answer in row form, or a type that JSON cannot carry.
     """
+    if "narrow" in request.options:
+        outputs = {name: _narrowed(array) for name, array in outputs.items()}
     if request.options["in_rows"]:
         _check_rows(outputs)
     if len(outputs) == 1:
@@ -103,6 +129,10 @@ def encode(request: Request, outputs: Mapping[str, Array]) -> bytes:
         text = _object_text({name: _text(name, array) for name, array in outputs.items()})
     key = b'{"predictions":' if request.options["in_rows"] else b'{"outputs":'
     return b"".join((key, text, b"}"))
+
+
+def _narrowed(array: Array) -> Array:
+    return array[..., 0] if array.ndim > 1 and array.shape[-1] == 1 else array
 
 
 def _check_rows(outputs: Mapping[str, Array]) -> None:
