@@ -215,8 +215,8 @@ def test_v2_config_has_shapes_without_the_batch() -> None:
 )
 def test_types(dtype: str, v1: str, v2: str) -> None:
     signature = Signature("s", (TensorInfo("x", dtype, (1,)),), (), batchable=False)
-    shown = v1_metadata(view("ready"), "1", [signature])["metadata"]["signature_def"]["signature_def"]
-    assert shown["s"]["inputs"]["x"]["dtype"] == v1
+    shown = v1_metadata(view("ready"), "1", [signature])["metadata"]["signature_def"]
+    assert shown["signature_def"]["s"]["inputs"]["x"]["dtype"] == v1
     assert v2_metadata(view("ready"), [signature])["inputs"][0]["datatype"] == v2
 
 
