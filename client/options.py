@@ -20,6 +20,10 @@ class Options(TypedDict, total=False):
     operation. `priority` is its rank in the queue for memory, 0 if not given; higher goes first.
     A worker is replaced, between two requests, once it has served `max_requests` or its own memory
     has grown past `recycle_above`.
+
+    `labels` gives versions by label, for TensorFlow Serving's paths. `image` says how a JPEG or
+    PNG becomes the model's input; `classes` is the absolute path of a file with the names of the
+    classes, one a line.
     """
 
     gpu_memory_fraction: float
@@ -32,6 +36,9 @@ class Options(TypedDict, total=False):
     priority: int
     max_requests: int
     recycle_above: int | str
+    labels: dict[str, str]
+    image: dict[str, Any]
+    classes: str
 
 
 def checked(name: str, what: str) -> str:
