@@ -206,5 +206,4 @@ def test_prediction_paths() -> None:
     assert [call for call, route in routes.items() if route is None] == []
     found = [(call[0], route) for call, route in routes.items() if route is not None]
     assert [route for method, route in found if method not in route.methods] == []
-    unsupported = {Kind.V1_CLASSIFY, Kind.V1_REGRESS}
-    assert {route.kind for _, route in found} == set(Kind) - unsupported
+    assert {route.kind for _, route in found} == set(Kind)
