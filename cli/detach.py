@@ -22,18 +22,23 @@ _END_SECONDS: Final = 10.0
 _LOG_LINES: Final = 20
 
 
-def announce(url: str, ready_fd: int | None) -> None:
+def announce(url: str, grpc: str | None, ready_fd: int | None) -> None:
     """Tell that the supervisor is ready: the one who waits at the pipe, else people."""
     if ready_fd is None:
-        say(f"modelsup is ready at {url} (pid {os.getpid()})")
+        say(ready_text(url, grpc, os.getpid()))
         return
     with os.fdopen(ready_fd, "w") as pipe:
-        json.dump({"url": url, "pid": os.getpid()}, pipe)
+        json.dump({"url": url, "grpc": grpc, "pid": os.getpid()}, pipe)
         pipe.write("\n")
 
 
+def ready_text(url: str, grpc: str | None, pid: int) -> str:
+    """Return the words for a supervisor that is ready. `grpc` is HOST:PORT, None without gRPC."""
+    return f"modelsup is ready at {url} ({f'gRPC {grpc}, ' if grpc else ''}pid {pid})"
+
+
 def start_detached(arguments: list[str], config_path: Path | None, log: Path) -> dict[str, Any]:
-    """Start `modelsup start` in a session of its own; return its "url", "pid" and "log".
+    """Start `modelsup start` in a session of its own; return its "url", "grpc", "pid" and "log".
 
     Its output goes to the file `log`. Waits at most 120 s until it is ready. Raises
     ClickException with the last lines of the log if it ends before, or is not ready in time.

@@ -211,6 +211,7 @@ class Status:
     clients: int
     state_dir: str | None = None
     forkservers: tuple[ForkserverInfo, ...] = ()
+    grpc: str | None = None  # HOST:PORT where gRPC is served
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def local_supervisor(*options: str) -> Iterator[LocalSupervisor]:
     with tempfile.TemporaryDirectory(prefix="modelsup-") as folder:
         port = _free_port()
         command = [sys.executable, "-m", "modelsup.cli", "start", "--port", str(port)]
-        command += ["--state-dir", folder, *options]
+        command += ["--grpc-port", "", "--state-dir", folder, *options]
         log = Path(folder, "supervisor.log")
         with log.open("wb") as output:
             process = subprocess.Popen(

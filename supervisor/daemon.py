@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import os
 import random
@@ -48,8 +49,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .adapters.digests import KnownFile
+    from .grpc.server import GrpcServer
     from .http.app import App
     from .settings import Settings
+
+    OnReady = Callable[[str, str | None], None]
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +85,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> int:
+def run(settings: Settings, on_ready: OnReady | None = None) -> int:
     """Run a supervisor until it is told to stop; return an exit code.
 
-    `on_ready` gets the URL once the forkservers of `preload` have imported their frameworks.
-    Raises StartError.
+    `on_ready` gets the URL, and HOST:PORT of gRPC if there is one, once the forkservers of
+    `preload` have imported their frameworks. Raises StartError.
     """
     configure_logging(settings.log_level, settings.log_format)
     _raise_descriptor_limit()
@@ -96,11 +100,12 @@ def run(settings: Settings, on_ready: Callable[[str], None] | None = None) -> in
         raise StartError(str(error)) from error
     except OSError as error:
         raise _unusable(settings.state_dir, error) from error
-    with contextlib.closing(folder), _listen(settings) as listener:
+    with contextlib.closing(folder), _listen(settings.host, settings.port, "port") as listener:
+        grpc_host = _grpc_host(settings)
         store = _open_store(folder)
         with contextlib.closing(store), asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
             try:
-                return loop.run(_Daemon(settings, folder, store, listener).run(on_ready))
+                return loop.run(_Daemon(settings, folder, store, listener, grpc_host).run(on_ready))
             except StoreFailed as error:
                 raise StartError(str(error)) from error
 
@@ -116,14 +121,42 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(host: str, port: int, flag: str) -> socket.socket:
     try:
-        return socket.create_server((settings.host, settings.port), backlog=BACKLOG)
+        return socket.create_server((host, port), backlog=BACKLOG)
     except OSError as error:
         raise StartError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "another supervisor may run there (modelsup status), or choose another --port"
+            f"cannot listen on {host}:{port}: {error.strerror}; "
+            f"another supervisor may run there (modelsup status), or choose another --{flag}"
         ) from error
+
+
+def _grpc_host(settings: Settings) -> str | None:
+    """Return where to serve gRPC, as a part of an address; None for nowhere.
+
+    Raises StartError where it is asked for by its port and is not installed, or the port taken.
+    """
+    port = settings.grpc_port
+    if port is None:
+        return None
+    if not _has_grpc():
+        if port == 0 or settings.sources.get("grpc_port", "default") == "default":
+            return None
+        raise StartError(
+            f"grpc_port is {port}, but gRPC is not installed; "
+            "pip install 'modelsup[grpc]', or take the setting back"
+        )
+    # gRPC opens its port itself, but tells nobody why it cannot.
+    with _listen(settings.host, port, "grpc-port"):
+        pass
+    return f"[{settings.host}]" if ":" in settings.host else settings.host
+
+
+def _has_grpc() -> bool:
+    try:
+        return all(importlib.util.find_spec(name) for name in ("grpc", "google.protobuf"))
+    except ModuleNotFoundError:  # not even the package around it
+        return False
 
 
 def _open_store(folder: StateFolder) -> Store:
@@ -147,8 +180,9 @@ class _Daemon:
     folder: StateFolder
     store: Store
     listener: socket.socket
+    grpc_host: str | None
 
-    async def run(self, on_ready: Callable[[str], None] | None) -> int:
+    async def run(self, on_ready: OnReady | None) -> int:
         """Begin, serve until told to stop, end."""
         settings = self.settings
         logs = LogBook(settings.log_lines)
@@ -161,12 +195,14 @@ class _Daemon:
         facts = DaemonFacts(
             version=version("modelsup"),
             url=self._url(),
+            grpc=None,
             state_dir=str(self.folder.path),
             started_at=time.time(),
             launcher=launcher,
             nvml=gpus.nvml,
             request_stop=told.set,
         )
+        grpc = await self._start_grpc(fleet, facts)
         app = self._app(fleet, facts, logs)
         server = _Server(_server_config(app))
         serving = asyncio.create_task(server.serve([self.listener]))
@@ -182,6 +218,8 @@ class _Daemon:
         guards.close()
         await app.close()
         server.should_exit = True
+        if grpc is not None:
+            await grpc.close(CLOSE_TIMEOUT)
         await serving
         logger.info("stopped")
         with contextlib.suppress(asyncio.CancelledError):
@@ -243,17 +281,33 @@ class _Daemon:
         known = self.store.files()
         return Digests(known, lambda files: loop.call_soon_threadsafe(keep, files))
 
+    async def _start_grpc(self, fleet: Fleet, facts: DaemonFacts) -> GrpcServer | None:
+        if self.grpc_host is None:
+            return None
+        from .grpc.server import CannotListen, GrpcServer  # takes 15 MB; not all use it
+
+        address = f"{self.grpc_host}:{self.settings.grpc_port}"
+        try:
+            server = GrpcServer(address, fleet, self._limits(), facts)
+        except CannotListen as error:
+            raise StartError(f"cannot listen on {address} for gRPC: {error}") from error
+        await server.start()
+        facts.grpc = f"{self.grpc_host}:{server.port}"
+        return server
+
     def _app(self, fleet: Fleet, facts: DaemonFacts, logs: LogBook) -> App:
+        control = create_control(fleet, asyncio.get_running_loop(), facts, logs)
+        streams = (LogStreams(fleet, logs), EventStreams(fleet))
+        return create_app(Gateway(fleet, self._limits()), control, streams, facts)
+
+    def _limits(self) -> Limits:
         settings = self.settings
-        limits = Limits(
+        return Limits(
             settings.max_body_size,
             settings.request_timeout,
             settings.autoload,
             settings.max_batch_size,
         )
-        control = create_control(fleet, asyncio.get_running_loop(), facts, logs)
-        streams = (LogStreams(fleet, logs), EventStreams(fleet))
-        return create_app(Gateway(fleet, limits), control, streams, facts)
 
     def _watch_signals(self, told: asyncio.Event, fleet: Fleet) -> None:
         def on_signal() -> None:
@@ -270,7 +324,7 @@ class _Daemon:
         launcher: LocalLauncher,
         fleet: Fleet,
         facts: DaemonFacts,
-        on_ready: Callable[[str], None] | None,
+        on_ready: OnReady | None,
     ) -> None:
         """Preload, tell who started us, and load again what was loaded."""
         for runtime in self.settings.preload:
@@ -283,7 +337,7 @@ class _Daemon:
         loads = fleet.restore(store.models(), store.leases(), store.wanted())
         logger.info("ready", extra={"url": facts.url, "pid": os.getpid(), "restoring": len(loads)})
         if on_ready is not None:
-            on_ready(facts.url)
+            on_ready(facts.url, facts.grpc)
         if loads:
             await asyncio.wait(loads)
         facts.restoring = False

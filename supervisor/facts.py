@@ -23,6 +23,7 @@ class DaemonFacts:
 
     version: str
     url: str
+    grpc: str | None  # HOST:PORT where gRPC is served
     state_dir: str
     started_at: float
     launcher: LocalLauncher

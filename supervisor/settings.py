@@ -175,6 +175,14 @@ class Settings:
         default=8501,
         metadata=_about("integer", _integer(0, 65535), "Port to listen on; 0 takes any free one."),
     )
+    grpc_port: int | None = field(
+        default=8500,
+        metadata=_about(
+            "integer",
+            _optional(_integer(0, 65535)),
+            "Port for gRPC, with the extra grpc; 0 takes any free one, empty is no gRPC.",
+        ),
+    )
     models_dir: Path | None = field(
         default=None,
         metadata=_about(

@@ -147,7 +147,8 @@ class Supervisor:
 def clean_environment(home: Path) -> dict[str, str]:
     """Return the environment of a user whose folders are all below `home`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MODELSUP_", "XDG_"))}
-    return {**kept, "HOME": str(home), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+    own = {"HOME": str(home), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+    return {**kept, **own, "MODELSUP_GRPC_PORT": ""}  # its default port has room for one
 
 
 def wait_until(

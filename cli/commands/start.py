@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import output
-from ..detach import announce, start_detached
+from ..detach import announce, ready_text, start_detached
 from ..exits import Exit
 from ..parameters import json_option
 
@@ -69,7 +69,7 @@ def start(
     if as_json:
         output.print_json(started)
     else:
-        click.echo(f"modelsup is ready at {started['url']} (pid {started['pid']})")
+        click.echo(ready_text(started["url"], started["grpc"], started["pid"]))
     return Exit.DONE
 
 
@@ -89,6 +89,6 @@ def _run(settings: Any, ready_fd: int | None) -> int:
     from modelsup.supervisor.daemon import StartError, run
 
     try:
-        return run(settings, on_ready=lambda url: announce(url, ready_fd))
+        return run(settings, on_ready=lambda url, grpc: announce(url, grpc, ready_fd))
     except StartError as error:
         raise click.ClickException(str(error)) from error

@@ -32,6 +32,7 @@ def _print(found: Status, memory: Memory) -> None:
     output.print_table(
         ("SUPERVISOR", found.url),
         [
+            ("gRPC", found.grpc or "-"),
             ("version", found.version),
             ("state", found.state),
             ("pid", str(found.pid)),

@@ -190,6 +190,7 @@ class Facts(Protocol):
     version: str
     pid: int
     url: str
+    grpc: str | None  # HOST:PORT where gRPC is served
     state_dir: str
     started_at: float  # UNIX seconds
 

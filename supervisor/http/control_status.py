@@ -51,6 +51,7 @@ def _status(fleet: ControlledFleet, facts: Facts) -> dict[str, Any]:
         "version": facts.version,
         "pid": facts.pid,
         "url": facts.url,
+        "grpc": facts.grpc,
         "state_dir": facts.state_dir,
         "started_at": facts.started_at,
         "uptime_seconds": max(0.0, time.time() - facts.started_at),

@@ -30,6 +30,7 @@ class Shell:
             **{k: v for k, v in os.environ.items() if not k.startswith(("MODELSUP_", "XDG_"))},
             "HOME": str(home),
             "MODELSUP_PORT": "0",
+            "MODELSUP_GRPC_PORT": "",
         }
 
     def run(self, *arguments: str, expect: int = 0, stdin: str = "") -> str:

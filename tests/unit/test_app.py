@@ -74,7 +74,7 @@ class Logs:
 
 
 class Facts:
-    version, pid, url, state_dir, started_at = "1", 1, "", "", 0.0
+    version, pid, url, grpc, state_dir, started_at = "1", 1, "", None, "", 0.0
 
     def stopping(self) -> bool:
         return False

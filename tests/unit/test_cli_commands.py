@@ -459,6 +459,7 @@ def test_status(supervisor: Supervisor, capsys: Capture) -> None:
         "workers": 1,
         "clients": 0,
         "forkservers": [{"runtime": "echo", "pid": 6, "state": "ready"}],
+        "grpc": "127.0.0.1:8500",
     }
     host = {"total_bytes": 10**10, "available_bytes": 4 * 10**9, "workers_bytes": 48_000_000}
     supervisor.say("GET /api/status", status)
@@ -468,6 +469,7 @@ def test_status(supervisor: Supervisor, capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert "1 loaded of 3" in out
     assert "ready, pid 6" in out
+    assert "127.0.0.1:8500" in out
     assert "4.0 GB free of 10.0 GB" in out
     assert main(["status", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

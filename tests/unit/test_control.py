@@ -215,6 +215,7 @@ class Facts:
     version = "1.2.3"
     pid = os.getpid()
     url = "http://127.0.0.1:8501"
+    grpc = "127.0.0.1:8500"
     state_dir = "/state"
     started_at = 1000.0
 
@@ -281,6 +282,7 @@ def test_status(api: FlaskClient) -> None:
         "version": "1.2.3",
         "pid": os.getpid(),
         "url": "http://127.0.0.1:8501",
+        "grpc": "127.0.0.1:8500",
         "state_dir": "/state",
         "started_at": 1000.0,
         "state": "running",

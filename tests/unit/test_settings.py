@@ -58,6 +58,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     texts = {
         "host": "0.0.0.0",
         "port": "0",
+        "grpc_port": "0",
         "models_dir": "~/models",
         "state_dir": "here",
         "preload": "tensorflow, echo,echo",
@@ -90,6 +91,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
     assert settings == Settings(
         host="0.0.0.0",
         port=0,
+        grpc_port=0,
         models_dir=tmp_path / "home" / "models",
         state_dir=tmp_path / "here",
         preload=("tensorflow", "echo"),

@@ -1,0 +1,138 @@
+"""One gRPC call: what its handler knows of it, and how its errors are told."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from ..domain import NAME
+from ..errors import SupervisorError, UnknownModel
+from ..http.problem import retry_after_of, status_of
+from ..http.routes import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..http.routes import Kind
+    from .workers import Reply
+
+    Handler = Callable[[Any, "Call"], Awaitable[Any]]
+
+CODES: Final = {  # by HTTP status
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    405: grpc.StatusCode.UNIMPLEMENTED,
+    406: grpc.StatusCode.INVALID_ARGUMENT,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+    507: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+WORKER_KEY: Final = "x-modelsup-worker"
+ERROR_KEY: Final = "x-modelsup-error"
+REQUEST_ID: Final = "x-request-id"
+LONGEST_DETAIL: Final = 2000  # bytes; a client refuses metadata of more than 8 KiB, encoded
+
+_TO_WORKER: Final = frozenset({REQUEST_ID, "traceparent", "tracestate"})
+_INTERNAL: Final = "the supervisor failed at this request; its log has the traceback"
+
+_logger = logging.getLogger(__name__)
+
+
+class WorkerRefused(Exception):
+    """A worker answered with an error. `status` is that of HTTP."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.error)
+        self.status = reply.status
+
+
+class Call:
+    """What belongs together for the time of one call; `wish` is what HTTP has as a JSON body.
+
+    `headers` are those of the client that go on to a worker.
+    """
+
+    __slots__ = ("_context", "_trailing", "headers", "wish")
+
+    def __init__(self, context: Any) -> None:
+        self.wish: dict[str, Any] = {}
+        self._context = context
+        metadata = context.invocation_metadata() or ()
+        passed = [(key, value) for key, value in metadata if key in _TO_WORKER]
+        self.headers = [(key.encode(), value.encode()) for key, value in passed]
+        self._trailing = [(key, value) for key, value in passed if key == REQUEST_ID]
+
+    async def read_json(self) -> dict[str, Any]:
+        """Return the wish."""
+        return self.wish
+
+    def note(self, reply: Reply) -> None:
+        """Tell the client which worker answered. Raises WorkerRefused where that was an error."""
+        self._trailing.append((WORKER_KEY, reply.worker))
+        if reply.status != 200:
+            raise WorkerRefused(reply)
+
+    def finish(self) -> None:
+        """Send with the answer what was noted."""
+        if self._trailing:
+            self._context.set_trailing_metadata(tuple(self._trailing))
+
+    async def fail(self, error: Exception) -> None:
+        """End the call with an error."""
+        if isinstance(error, SupervisorError):
+            self._trailing.append((ERROR_KEY, error.code))
+            if (seconds := retry_after_of(error)) is not None:
+                self._trailing.append(("retry-after", str(math.ceil(seconds))))
+        await self._context.abort(code_of(error), detail(error), tuple(self._trailing))
+
+
+def code_of(error: Exception) -> grpc.StatusCode:
+    """Return the gRPC code of an error."""
+    return CODES[error.status if isinstance(error, WorkerRefused) else status_of(error)]
+
+
+def detail(error: Exception) -> str:
+    """Return what a client is told of an error: nothing of one that is not meant for it."""
+    text = str(error) if isinstance(error, SupervisorError | WorkerRefused) else _INTERNAL
+    return text.encode()[:LONGEST_DETAIL].decode(errors="ignore")
+
+
+def unary(handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return `handler` in the form that gRPC calls, with its errors told to the client."""
+
+    async def answer(request: Any, context: Any) -> Any:
+        call = Call(context)
+        try:
+            response = await handler(request, call)
+        except Exception as error:
+            log_unexpected(error)
+            await call.fail(error)
+        else:
+            call.finish()
+            return response
+
+    return answer
+
+
+def log_unexpected(error: Exception) -> None:
+    """Log an error of ours, with its traceback."""
+    if not isinstance(error, SupervisorError | WorkerRefused):
+        _logger.error("call failed", exc_info=error)
+
+
+def route_to(kind: Kind, model: str, version: str | None = None, label: str | None = None) -> Route:
+    """Return the route of a call. Raises UnknownModel for a name that none can have."""
+    if any(name is not None and not NAME.fullmatch(name) for name in (model, version, label)):
+        named = " ".join(repr(name) for name in (model, version, label) if name is not None)
+        raise UnknownModel(f"no model can be called {named}; see the names that modelsup ps shows")
+    return Route(kind, model, version=version, label=label)

@@ -1,0 +1,161 @@
+"""The services of TensorFlow Serving: predictions, metadata and the state of models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf import json_format
+
+from ..errors import Invalid
+from ..http.problem import MethodNotAllowed
+from ..http.routes import Kind
+from . import examples, predict
+from .calls import route_to
+from .worker_body import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..http.model_info import ModelInfo
+    from ..http.routes import Route
+    from .calls import Call, Handler
+    from .worker_body import Answer
+    from .workers import Workers
+
+PREDICTIONS: Final = "tensorflow.serving.PredictionService"
+MODELS: Final = "tensorflow.serving.ModelService"
+
+_PATH: Final = b"/v2/infer"  # the worker's way for tensors in binary
+_METADATA_FIELD: Final = "signature_def"
+_TYPE_URL: Final = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
+_METHODS: Final = "tensorflow/serving/"
+_messages: Final = predict.SCHEMA.messages
+
+
+class Serving:
+    """Handlers by service and name of the method. `limit`: bytes of one request."""
+
+    def __init__(self, workers: Workers, info: ModelInfo, limit: int) -> None:
+        self._workers = workers
+        self._info = info
+        self._limit = limit
+        self.handlers: Mapping[str, Mapping[str, Handler]] = {
+            PREDICTIONS: {
+                "Predict": self._predict,
+                "Classify": self._classify,
+                "Regress": self._regress,
+                "MultiInference": self._multi_inference,
+                "GetModelMetadata": self._metadata,
+            },
+            MODELS: {
+                "GetModelStatus": self._status,
+                "HandleReloadConfigRequest": _no_reload,
+            },
+        }
+
+    async def _predict(self, request: Any, call: Call) -> Any:
+        route = _route(Kind.V1_PREDICT, request.model_spec)
+        headers, body = predict.to_worker(request, self._limit)
+        answer = await self._post(route, headers, body, call)
+        response = predict.from_worker(answer)
+        _fill_spec(response.model_spec, request.model_spec, answer)
+        return response
+
+    async def _classify(self, request: Any, call: Call) -> Any:
+        response = _messages.ClassificationResponse()
+        spec = request.model_spec
+        answer = await self._examples(Kind.V1_CLASSIFY, spec, request.input, call)
+        response.result.CopyFrom(examples.classified(answer))
+        _fill_spec(response.model_spec, spec, answer)
+        return response
+
+    async def _regress(self, request: Any, call: Call) -> Any:
+        response = _messages.RegressionResponse()
+        spec = request.model_spec
+        answer = await self._examples(Kind.V1_REGRESS, spec, request.input, call)
+        response.result.CopyFrom(examples.regressed(answer))
+        _fill_spec(response.model_spec, spec, answer)
+        return response
+
+    async def _multi_inference(self, request: Any, call: Call) -> Any:
+        response = _messages.MultiInferenceResponse()
+        for task in request.tasks:
+            kind = _kind_of(task.method_name)
+            answer = await self._examples(kind, task.model_spec, request.input, call)
+            result = response.results.add()
+            if kind == Kind.V1_CLASSIFY:
+                result.classification_result.CopyFrom(examples.classified(answer))
+            else:
+                result.regression_result.CopyFrom(examples.regressed(answer))
+            _fill_spec(result.model_spec, task.model_spec, answer)
+        return response
+
+    async def _examples(self, kind: Kind, spec: Any, given: Any, call: Call) -> Answer:
+        route = _route(kind, spec)
+        signatures = await self._workers.signatures(route)
+        method = examples.CLASSIFY if kind == Kind.V1_CLASSIFY else examples.REGRESS
+        headers, body = examples.to_worker(given, method, spec.signature_name, signatures)
+        return await self._post(route, headers, body, call)
+
+    async def _post(
+        self, route: Route, headers: list[tuple[bytes, bytes]], body: bytes, call: Call
+    ) -> Answer:
+        reply = await self._workers.post(route, _PATH, [*headers, *call.headers], body)
+        call.note(reply)
+        return decode(reply.headers, reply.body)
+
+    async def _metadata(self, request: Any, call: Call) -> Any:
+        wanted = list(request.metadata_field)
+        if wanted != [_METADATA_FIELD]:
+            raise Invalid(f"metadata_field must be {_METADATA_FIELD!r} alone, not {wanted}")
+        route = _route(Kind.V1_METADATA, request.model_spec)
+        _, payload = await self._info.answer(route, call)
+        signatures = _messages.SignatureDefMap()
+        json_format.ParseDict(payload["metadata"][_METADATA_FIELD], signatures)
+        response = _messages.GetModelMetadataResponse()
+        entry = response.metadata[_METADATA_FIELD]
+        entry.type_url, entry.value = _TYPE_URL, signatures.SerializeToString()
+        response.model_spec.name = request.model_spec.name
+        _fill_version(response.model_spec, payload["model_spec"]["version"])
+        return response
+
+    async def _status(self, request: Any, call: Call) -> Any:
+        route = _route(Kind.V1_STATUS, request.model_spec)
+        _, payload = await self._info.answer(route, call)
+        return json_format.ParseDict(payload, _messages.GetModelStatusResponse())
+
+
+async def _no_reload(request: Any, call: Call) -> Any:
+    raise MethodNotAllowed(
+        "the models are not those of a configuration file; use modelsup load and modelsup unload",
+        allow=(),
+    )
+
+
+def _route(kind: Kind, spec: Any) -> Route:
+    choice = spec.WhichOneof("version_choice")
+    version = str(spec.version.value) if choice == "version" else None
+    label = spec.version_label if choice == "version_label" else None
+    return route_to(kind, spec.name, version, label)
+
+
+def _kind_of(method: str) -> Kind:
+    if method == _METHODS + examples.CLASSIFY:
+        return Kind.V1_CLASSIFY
+    if method == _METHODS + examples.REGRESS:
+        return Kind.V1_REGRESS
+    raise Invalid(
+        f"method_name {method!r} is neither {_METHODS + examples.CLASSIFY!r} "
+        f"nor {_METHODS + examples.REGRESS!r}"
+    )
+
+
+def _fill_spec(spec: Any, asked: Any, answer: Answer) -> None:
+    spec.name = asked.name
+    spec.signature_name = asked.signature_name or "serving_default"
+    _fill_version(spec, answer.version)
+
+
+def _fill_version(spec: Any, version: str) -> None:
+    if version.isdecimal():
+        spec.version.value = int(version)
