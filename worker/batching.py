@@ -8,11 +8,11 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from .statistics import Execution, Statistics
+from .statistics import Statistics
 
 if TYPE_CHECKING:
     from .codecs.base import Request
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
     Outputs = dict[str, np.ndarray[Any, Any]]
     Outcome: TypeAlias = "Outputs | CallFailed"
+    # A call that succeeded: its rows, and the seconds to join, to compute and to cut.
+    Execution: TypeAlias = tuple[int, float, float, float]
+    # What became of a batch: an outcome for each request, the calls that succeeded, the number of
+    # all calls, and when they began and ended, by time.perf_counter.
+    Computed: TypeAlias = tuple[list[Outcome], list[Execution], int, float, float]
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +39,6 @@ class CallFailed(Exception):
     def __init__(self, message: str, *, user_error: bool) -> None:
         super().__init__(message)
         self.user_error = user_error
-
-
-class _Computed(NamedTuple):
-    """What became of a batch. Times are of `time.perf_counter`."""
-
-    outcomes: list[Outcome]  # one for each request
-    executions: list[Execution]  # calls that succeeded
-    calls: int  # all of them
-    started: float
-    seconds: float
 
 
 @dataclass(slots=True, eq=False)
@@ -128,18 +123,19 @@ class Batcher:
         """Run in the compute thread; always ends in `_deliver`."""
         loop.call_soon_threadsafe(self._deliver, batch, self._compute(batch), loop)
 
-    def _compute(self, batch: list[_Waiter]) -> _Computed:
-        started = time.perf_counter()
+    def _compute(self, batch: list[_Waiter]) -> Computed:
         executions: list[Execution] = []
-        outcomes, calls = self._outcomes([waiter.request for waiter in batch], executions)
-        return _Computed(outcomes, executions, calls, started, time.perf_counter() - started)
+        started = time.perf_counter()
+        outcomes, calls = self._outcomes(batch, executions)
+        return outcomes, executions, calls, started, time.perf_counter()
 
     def _outcomes(
-        self, requests: list[Request], executions: list[Execution]
+        self, batch: list[_Waiter], executions: list[Execution]
     ) -> tuple[list[Outcome], int]:
         """Return an outcome for each request, and the number of calls that took."""
-        if len(requests) == 1:
-            return [self._call_alone(requests[0], executions)], 1
+        if len(batch) == 1:
+            return [self._call_alone(batch[0].request, executions)], 1
+        requests = [waiter.request for waiter in batch]
         try:
             return [*self._call_jointly(requests, executions)], 1
         except BaseException as error:
@@ -162,8 +158,7 @@ class Batcher:
         computed = clock()
         parts = _split(outputs, requests)
         rows = sum(request.rows or 0 for request in requests)
-        steps = (joined - started, computed - joined, clock() - computed)
-        executions.append(Execution(rows, *steps))
+        executions.append((rows, joined - started, computed - joined, clock() - computed))
         return parts
 
     def _call_alone(self, request: Request, executions: list[Execution]) -> Outcome:
@@ -175,42 +170,40 @@ class Batcher:
             if not user_error:
                 logger.exception("the model raised")
             return CallFailed(_one_line(error), user_error=user_error)
-        executions.append(Execution(_rows(request), 0.0, time.perf_counter() - started, 0.0))
+        executions.append((_rows(request), 0.0, time.perf_counter() - started, 0.0))
         return outputs
 
     def _deliver(
-        self, batch: list[_Waiter], computed: _Computed, loop: asyncio.AbstractEventLoop
+        self, batch: list[_Waiter], computed: Computed, loop: asyncio.AbstractEventLoop
     ) -> None:
         on_loop = bool(self._queue) and self._is_quick(self._queue[0])
         if not on_loop:
             self._start_next(loop)  # first, so that the thread computes while answers are written
-        self._take_note(batch, computed)
-        for waiter, outcome in zip(batch, computed.outcomes, strict=True):
-            if waiter.answer.cancelled():
-                continue
+        outcomes, executions, calls, started, ended = computed
+        signature = batch[0].request.signature
+        seconds = ended - started
+        before = self._typical.get(signature, seconds)
+        self._typical[signature] = before + (seconds - before) * WEIGHT
+        statistics = self.statistics
+        statistics.calls += calls
+        for execution in executions:
+            statistics.executed(*execution)
+        for waiter, outcome in zip(batch, outcomes, strict=True):
+            answer, queued = waiter.answer, waiter.queued
+            statistics.queue_seconds += started - queued
             if isinstance(outcome, CallFailed):
-                waiter.answer.set_exception(outcome)
+                statistics.failed += 1
+                statistics.fail_seconds += ended - queued
+                if not answer.cancelled():
+                    answer.set_exception(outcome)
             else:
-                waiter.answer.set_result(outcome)
+                statistics.succeeded += 1
+                statistics.success_seconds += ended - queued
+                statistics.rows += _rows(waiter.request)
+                if not answer.cancelled():
+                    answer.set_result(outcome)
         if on_loop:
             loop.call_soon(self._start_next, loop)  # last, so that these answers are written first
-
-    def _take_note(self, batch: list[_Waiter], computed: _Computed) -> None:
-        signature = batch[0].request.signature
-        before = self._typical.get(signature, computed.seconds)
-        self._typical[signature] = before + (computed.seconds - before) * WEIGHT
-        statistics = self.statistics
-        statistics.calls += computed.calls
-        for execution in computed.executions:
-            statistics.executed(execution)
-        ended = computed.started + computed.seconds
-        for waiter, outcome in zip(batch, computed.outcomes, strict=True):
-            statistics.answered(
-                _rows(waiter.request),
-                computed.started - waiter.queued,
-                ended - waiter.queued,
-                failed=isinstance(outcome, CallFailed),
-            )
 
 
 def _rows(request: Request) -> int:

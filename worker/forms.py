@@ -28,6 +28,7 @@ JSON_SIZE_HEADER: Final = b"inference-header-content-length"
 OCTETS: Final = b"application/octet-stream"
 
 _CONTENT_TYPE: Final = b"content-type"
+_NPY: Final = npy.MEDIA_TYPE
 _TOP: Final = "top_k"  # of an image's answer: the key in V1, the output in V2
 _FEW: Final = 5  # classes, where the option `image` says nothing else
 
@@ -55,7 +56,9 @@ class Forms:
         self._class_names = () if spec.classes is None else _class_names(spec.classes)
         self.decode_image: Decode = self._decode_image  # takes long, however small the body
         self._bodies: dict[bytes, Decode] = dict.fromkeys(MEDIA_TYPES, self.decode_image)
-        self._bodies[npy.MEDIA_TYPE] = partial(npy.decode, signatures=self._signatures)
+        self._bodies[_NPY] = partial(npy.decode, signatures=self._signatures)
+        self._decode_v2: Decode = partial(v2.decode, json_size=None, signatures=self._signatures)
+        self._encode_v2_octets: Encode = partial(self._encode_v2, binary=True)
         self._decode_v1: Decode = partial(v1.decode, signatures=self._signatures)
         self._classify: Form = self._examples(v1_examples.CLASSIFY, v1_examples.encode_classes)
         self._regress: Form = self._examples(v1_examples.REGRESS, v1_examples.encode_values)
@@ -63,7 +66,7 @@ class Forms:
     def predict(self, headers: Headers) -> Form:
         """Return the form of a V1 predict request."""
         decode = self._bodies.get(headers.get(_CONTENT_TYPE, b""), self._decode_v1)
-        if npy.MEDIA_TYPE in headers.get(b"accept", b""):
+        if _NPY in headers.get(b"accept", b""):
             return decode, _encode_npy
         return decode, self._encode_v1
 
@@ -78,13 +81,13 @@ class Forms:
     def infer(self, headers: Headers) -> Form:
         """Return the form of a V2 request. Raises BadInput on a JSON size that is none."""
         accepted = headers.get(b"accept", b"")
-        decode = self._bodies.get(headers.get(_CONTENT_TYPE, b""))
-        if decode is None:
-            size = _json_size(headers)
+        decode = self._bodies.get(headers.get(_CONTENT_TYPE, b""), self._decode_v2)
+        if JSON_SIZE_HEADER in headers:
+            size = _json_size(headers[JSON_SIZE_HEADER])
             decode = partial(v2.decode, json_size=size, signatures=self._signatures)
-        if npy.MEDIA_TYPE in accepted:
+        if _NPY in accepted:
             return decode, _encode_npy
-        return decode, partial(self._encode_v2, binary=OCTETS in accepted)
+        return decode, self._encode_v2_octets if OCTETS in accepted else self._encode_v2
 
     def _examples(self, method: str, encode: Callable[[Outputs, int], bytes]) -> Form:
         def encoded(request: Request, outputs: Outputs) -> Reply:
@@ -114,7 +117,7 @@ class Forms:
             text = text[:-1] + b',"top_k":' + classes + b"}"
         return Reply(200, [text])
 
-    def _encode_v2(self, request: Request, outputs: Outputs, binary: bool) -> Reply:
+    def _encode_v2(self, request: Request, outputs: Outputs, binary: bool = False) -> Reply:
         options = request.options
         if "outputs" not in options:  # the body was no V2 request, which says what it wants
             options |= {"id": None, "outputs": dict.fromkeys(outputs, v2.Wanted(binary))}
@@ -129,13 +132,10 @@ class Forms:
 
 
 def _encode_npy(request: Request, outputs: Outputs) -> Reply:
-    return Reply(200, npy.encode(outputs), ((_CONTENT_TYPE, npy.MEDIA_TYPE),))
+    return Reply(200, npy.encode(outputs), ((_CONTENT_TYPE, _NPY),))
 
 
-def _json_size(headers: Headers) -> int | None:
-    text = headers.get(JSON_SIZE_HEADER)
-    if text is None:
-        return None
+def _json_size(text: bytes) -> int:
     if not text.isdigit() or len(text) > 18:
         raise BadInput(f"Inference-Header-Content-Length must be a size, not {text!r}")
     return int(text)

@@ -85,11 +85,10 @@ def test_one_request_passes_straight_through() -> None:
         assert (await batcher.submit(alone))["y"].tolist() == [[2], [4]]
         statistics = batcher.statistics
         assert (statistics.calls, statistics.rows) == (1, 2)
-        assert (statistics.success.count, statistics.fail.count) == (1, 0)
-        compute = statistics.compute.computing
-        assert 0 < compute.seconds <= statistics.success.seconds
+        assert (statistics.succeeded, statistics.failed) == (1, 0)
+        assert 0 < statistics.compute.computing <= statistics.success_seconds
         assert statistics.by_size.keys() == {2}
-        assert statistics.last_answer > 0
+        assert statistics.last_call > 0
         assert batcher.waiting == 0
 
     run(main)
@@ -186,7 +185,7 @@ def test_any_exception_reaches_the_client_and_the_model_lives_on(
             await batcher.submit(request(float("nan")))
         assert not caught.value.user_error
         assert (await batcher.submit(request(1)))["y"].item() == 2
-        assert (batcher.statistics.success.count, batcher.statistics.fail.count) == (1, 1)
+        assert (batcher.statistics.succeeded, batcher.statistics.failed) == (1, 1)
 
     run(main)
     assert "the model raised" in caplog.text
@@ -203,7 +202,7 @@ def test_a_cancelled_request_is_dropped_before_it_is_computed() -> None:
         waiting[0].cancel()
         model.gate.release(2)
         assert (await waiting[1])["y"].item() == 6
-        assert batcher.statistics.success.count == 2
+        assert batcher.statistics.succeeded == 2
 
     assert [values for _, values in run(main).calls] == [[1], [3]]
 

@@ -35,6 +35,10 @@ class Wanted(NamedTuple):
     classes: int = 0  # the highest values alone, as so many strings; 0: the tensor
 
 
+_AS_JSON: Final = Wanted(binary=False)
+_AS_BINARY: Final = Wanted(binary=True)
+
+
 class Answer(NamedTuple):
     """An infer answer's body, in pieces so that large tensors are not copied."""
 
@@ -97,11 +101,11 @@ def _wanted_outputs(
     document: Mapping[str, Any], signature: Signature, parameters: Mapping[str, Any]
 ) -> dict[str, Wanted]:
     """Return the outputs to answer, and how."""
-    default = parameters.get("binary_data_output", False) is True
+    default = _AS_BINARY if parameters.get("binary_data_output", False) is True else _AS_JSON
     names = [info.name for info in signature.outputs]
     entries = _entries(document, "outputs")
     if not entries:
-        return dict.fromkeys(names, Wanted(default))
+        return dict.fromkeys(names, default)
     wanted = {}
     for name, entry in entries.items():
         if name not in names:
@@ -114,7 +118,7 @@ def _wanted_outputs(
             raise BadInput(
                 f"output {name!r}: classification must be a number of classes, not {shown(classes)}"
             )
-        wanted[name] = Wanted(own.get("binary_data", default) is True, classes)
+        wanted[name] = Wanted(own.get("binary_data", default.binary) is True, classes)
     return wanted
 
 
