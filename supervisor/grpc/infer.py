@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import Invalid
 from .schema import read_schema
 from .tensors import BYTES, DATATYPES, TYPECODES, fill, to_raw
-from .worker_body import Tensor, encode
+from .worker_body import Tensor, checked, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +41,14 @@ def to_worker(request: Any) -> tuple[list[tuple[bytes, bytes]], bytes]:
             "send one for each input, in their order"
         )
     inputs = [
-        Tensor(
-            entry.name,
-            entry.datatype,
-            list(entry.shape),
-            _raw_data(entry, raw[number]) if raw else _typed_data(entry),
-            _parameters(entry.parameters),
+        checked(
+            Tensor(
+                entry.name,
+                entry.datatype,
+                list(entry.shape),
+                _raw_data(entry, raw[number]) if raw else _typed_data(entry),
+                _parameters(entry.parameters),
+            )
         )
         for number, entry in enumerate(request.inputs)
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import Invalid, TooLarge
 from .schema import read_schema
 from .tensors import BYTES, fill, to_raw
-from .worker_body import Tensor, encode
+from .worker_body import Tensor, checked, encode
 
 if TYPE_CHECKING:
     from .worker_body import Answer
@@ -76,7 +76,7 @@ def _tensor(name: str, proto: Any, limit: int) -> Tensor:
         data = _strings(name, content, count) if datatype == BYTES else content
     else:
         data = _values(name, getattr(proto, field), datatype, count, limit)
-    return Tensor(name, datatype, shape, data)
+    return checked(Tensor(name, datatype, shape, data))
 
 
 def _values(name: str, values: Any, datatype: str, count: int, limit: int) -> bytes:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
+
+from ..errors import Invalid
+from .tensors import TYPECODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +27,19 @@ class Tensor(NamedTuple):
     shape: Sequence[int]
     data: bytes | memoryview
     parameters: Mapping[str, Any] = {}
+
+
+def checked(tensor: Tensor) -> Tensor:
+    """Return the tensor. Raises Invalid where its bytes are not those of its shape."""
+    code = TYPECODES.get(tensor.datatype)
+    if code is not None:
+        size = math.prod(tensor.shape) * struct.calcsize(code)
+        if size != len(tensor.data):
+            raise Invalid(
+                f"input {tensor.name!r}: {tensor.datatype} of shape {list(tensor.shape)} takes "
+                f"{size} bytes, but the data has {len(tensor.data)}"
+            )
+    return tensor
 
 
 class Answer(NamedTuple):

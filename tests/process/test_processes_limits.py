@@ -21,9 +21,9 @@ BODY = {"instances": [[1.0]]}
 ANSWER = {"predictions": [[1.0]]}
 
 
-def start_in_vain(state_dir: Path, port: int = 0) -> str:
+def start_in_vain(state_dir: Path, port: int = 0, *more: str) -> str:
     """Run a `start` that must fail at once; return its one sentence."""
-    flags = ["--port", str(port), "--state-dir", str(state_dir)]
+    flags = ["--port", str(port), "--state-dir", str(state_dir), *more]
     done = subprocess.run(
         [sys.executable, "-m", "modelsup.cli", "start", *flags],
         capture_output=True,
