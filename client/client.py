@@ -184,11 +184,22 @@ class Client:
         return self.predictor.predict(path, name, x, signature, timeout)
 
     def predict_json(
-        self, name: str, body: Mapping[str, Any] | bytes, *, timeout: float | None = None
+        self,
+        name: str,
+        body: Mapping[str, Any] | bytes,
+        *,
+        content_type: str = "application/json",
+        timeout: float | None = None,
     ) -> Any:
-        """Send a TensorFlow Serving `:predict` body as it is; return the parsed answer."""
+        """Send a TensorFlow Serving `:predict` body as it is; return the parsed answer.
+
+        With another `content_type`, such as "image/jpeg", the body is of that type.
+        """
         path = f"/v1/models/{checked(name, 'model')}:predict"
-        return self._transport.json("POST", path, body=body, timeout=timeout, repeatable=True)
+        headers = {"Content-Type": content_type}
+        return self._transport.json(
+            "POST", path, body=body, headers=headers, timeout=timeout, repeatable=True
+        )
 
     @property
     def predictor(self) -> Predictor:

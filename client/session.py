@@ -99,10 +99,22 @@ class Session:
         path = f"/clients/{self.id}/infer"
         return self._client.predictor.predict(path, self.model, x, signature, timeout)
 
-    def predict_json(self, body: Mapping[str, Any] | bytes, *, timeout: float | None = None) -> Any:
-        """Send a TensorFlow Serving `:predict` body to the current model; return the answer."""
+    def predict_json(
+        self,
+        body: Mapping[str, Any] | bytes,
+        *,
+        content_type: str = "application/json",
+        timeout: float | None = None,
+    ) -> Any:
+        """Send a TensorFlow Serving `:predict` body to the current model; return the answer.
+
+        With another `content_type`, such as "image/jpeg", the body is of that type.
+        """
         path = f"/clients/{self.id}/predict"
-        return self._transport.json("POST", path, body=body, timeout=timeout, repeatable=True)
+        headers = {"Content-Type": content_type}
+        return self._transport.json(
+            "POST", path, body=body, headers=headers, timeout=timeout, repeatable=True
+        )
 
     def release(self) -> Released:
         """End the lease. Raises UnknownClient where there is none."""

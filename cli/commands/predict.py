@@ -1,4 +1,4 @@
-"""`modelsup predict`: one prediction, from JSON or numpy's files."""
+"""`modelsup predict`: one prediction, from JSON, numpy's files or an image."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _NPY_MAGIC: Final = b"\x93NUMPY"
 _NPZ_MAGIC: Final = b"PK\x03\x04"  # a .npz file is a zip archive
+_JSON: Final = "application/json"
+_IMAGES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png"}
 
 
 @click.command()
@@ -56,9 +58,9 @@ def predict(
 ) -> None:
     """Ask model NAME for a prediction and print it as JSON.
 
-    INPUT is JSON, or @FILE with JSON, a .npy array, or a .npz file with one array for each input,
-    or @- for stdin. JSON with "instances" or "inputs" is sent as a TensorFlow Serving body; a bare
-    list stands for the instances.
+    INPUT is JSON, or @FILE with JSON, a .npy array, a .npz file with one array for each input, or a
+    JPEG or PNG image, or @- for stdin. JSON with "instances" or "inputs" is sent as a TensorFlow
+    Serving body; a bare list stands for the instances.
     """
     name, given = _name_and_input(arguments, client_id)
     raw = _read(given)
@@ -72,7 +74,11 @@ def predict(
             raise click.UsageError(
                 "--output goes with a .npy or .npz input; redirect the JSON answer."
             )
-        answer = target.predict_json(_body(raw, signature), timeout)
+        kind = next((k for magic, k in _IMAGES.items() if raw.startswith(magic)), _JSON)
+        if kind != _JSON and signature is not None:
+            raise click.UsageError("An image goes to the default signature; leave --signature out.")
+        body = _body(raw, signature) if kind == _JSON else raw
+        answer = target.predict_json(body, kind, timeout)
     click.echo(json.dumps(answer))
 
 
@@ -90,11 +96,11 @@ class _Target:
         assert self._name is not None, "one of name and client is given"
         return self._client.predict(self._name, x, signature, timeout=timeout)
 
-    def predict_json(self, body: bytes, timeout: float | None) -> Any:
+    def predict_json(self, body: bytes, kind: str, timeout: float | None) -> Any:
         if self._session is not None:
-            return self._session.predict_json(body, timeout=timeout)
+            return self._session.predict_json(body, content_type=kind, timeout=timeout)
         assert self._name is not None, "one of name and client is given"
-        return self._client.predict_json(self._name, body, timeout=timeout)
+        return self._client.predict_json(self._name, body, content_type=kind, timeout=timeout)
 
 
 def _name_and_input(arguments: tuple[str, ...], client_id: str | None) -> tuple[str | None, str]:
@@ -138,7 +144,8 @@ def _body(raw: bytes, signature: str | None) -> bytes:
         data = json.loads(raw)
     except ValueError as error:
         raise click.UsageError(
-            f"INPUT is neither JSON nor a .npy or .npz file ({error}); write @FILE to read a file."
+            f"INPUT is neither JSON nor a .npy or .npz file nor an image ({error}); "
+            "write @FILE to read a file."
         ) from error
     if isinstance(data, list):
         data = {"instances": data}

@@ -177,6 +177,15 @@ def test_an_image_becomes_the_declared_input(served: Supervisor) -> None:
     assert np.shape(jpeg.json()["predictions"]) == (1, 2, 2, 3)
 
 
+def test_the_command_sends_an_image(served: Supervisor, tmp_path: Path) -> None:
+    file = tmp_path / "photo.png"
+    file.write_bytes(picture())
+    answer = json.loads(served.run("predict", "pictures", f"@{file}").stdout)
+    assert np.shape(answer["predictions"]) == (1, 2, 2, 3)
+    refused = served.run("predict", "pictures", f"@{file}", "--signature", "s", check=False)
+    assert (refused.returncode, "--signature" in refused.stderr) == (2, True)
+
+
 def test_metadata_shows_how_images_are_read(served: Supervisor) -> None:
     declared = {"size": [2, 2], "channels": "bgr", "scale": 2.0, "mean": [1.0]}
     v2 = requests.get(f"{served.url}/v2/models/pictures", timeout=60).json()
