@@ -13,6 +13,7 @@ from modelsup.supervisor.adapters.upstream import HttpUpstream
 from modelsup.supervisor.domain import Failure, Options
 from modelsup.supervisor.errors import LoadFailed, NotLoaded, Restarting, UnknownModel
 from modelsup.supervisor.fleet.views import ModelView
+from modelsup.supervisor.http import statistics
 from modelsup.supervisor.http.gateway import BUFFERED, Gateway, Limits
 from modelsup.supervisor.http.patience import HELD
 from modelsup.worker.contract import Signature, TensorInfo
@@ -363,6 +364,56 @@ def test_a_label_leads_to_its_version() -> None:
             assert (status, "'other'" in answer["error"]) == (404, True)
 
     run(test())
+
+
+def test_statistics_are_those_of_the_worker() -> None:
+    asked: list[bytes] = []
+
+    async def worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            asked.append(await reader.readuntil(b"\r\n"))
+            await reader.readuntil(b"\r\n\r\n")
+            body = b'{"name":"m","inference_count":7}'
+            writer.write(head_of(len(body)) + body)
+
+    async def test() -> None:
+        async with stack(worker) as it:
+            it.router.views["cold"] = view("cold", "unloaded", versions=())
+            client = await it.connect()
+            told = {"model_stats": [{"name": "m", "inference_count": 7}]}
+            for path in ("/v2/models/m/stats", "/v2/models/m/versions/1/stats", "/v2/models/stats"):
+                assert (await client.call("GET", path))[::2] == (200, told)
+            status, _, answer = await client.call("GET", "/v2/models/cold/stats")
+            assert (status, "'cold' is not loaded" in answer["error"]) == (404, True)
+            assert (await client.call("GET", "/v2/models/no/stats"))[0] == 404
+            assert (await client.call("GET", "/v2/models/m/versions/9/stats"))[0] == 404
+            assert it.worker.begun == 0  # it is no use of the model
+
+    run(test())
+    assert set(asked) == {b"GET /stats HTTP/1.1\r\n"}
+
+
+def test_a_worker_that_tells_no_statistics_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "TIMEOUT", 0.05)
+
+    async def test(handler: Handler, status: int, expected: str) -> None:
+        async with stack(handler) as it:
+            client = await it.connect()
+            found, _, answer = await client.call("GET", "/v2/models/m/stats")
+            assert (found, expected in answer["error"]) == (status, True)
+            assert (await client.call("GET", "/v2/models/stats"))[2] == {"model_stats": []}
+
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\n{}")
+
+    run(test(silence, 504, "did not tell its statistics within 0.05 s"))
+    run(test(dies, 503, "ended"))
+    run(test(refuses, 503, "tells no statistics"))
 
 
 @pytest.mark.parametrize("verb", ["predict", "classify", "regress"])
