@@ -139,9 +139,11 @@ class Fields:
     def number(self, name: str) -> float | None:
         """Take a finite number."""
         value = self._take(name)
-        if value is not None and not _is_number(value):
+        if value is None:
+            return None
+        if not _is_number(value):
             raise self._error(name, "expected a number", value)
-        return value
+        return float(value)
 
     def numbers(
         self,

@@ -73,7 +73,7 @@ def test_a_whole_load_body_is_read() -> None:
         ({"image": {"scale": True}}, "'options.image.scale': expected a number"),
         ({"image": {"layout": "HWC"}}, "'options.image.layout': expected 'NHWC' or 'NCHW'"),
         ({"image": {"top_k": 0}}, "'options.image.top_k'"),
-        ({"image": {"sise": [1, 2]}}, "did you mean 'size'"),
+        ({"image": {"sizes": [1, 2]}}, "did you mean 'size'"),
     ],
 )
 def test_options_of_protocols_that_cannot_be(option: dict[str, Any], message: str) -> None:
