@@ -66,4 +66,6 @@ $(DEMO): setup.cfg pyproject.toml | $(BIN)/python
 $(DEV): setup.cfg pyproject.toml | $(BIN)/python
 	@echo "Installing modelsup with TensorFlow and the development tools into $(VENV): some minutes the first time"
 	$(BIN)/python -m pip install --editable '.[tensorflow,dev]'
+	@# What this one asks for is the same TensorFlow under another name.
+	$(BIN)/python -m pip install --no-deps 'tensorflow-serving-api>=2.19'
 	touch $(DEMO) $@
