@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .codecs import npy, top_k, v1, v1_examples, v2
-from .codecs.base import BadInput, Request, UnsupportedBody
+from .codecs.base import BadInput, Body, Request, UnsupportedBody
 from .codecs.image import MEDIA_TYPES, ImageInput, image_input
 from .runtimes.base import LoadFailed
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, np.ndarray[Any, Any]]
     Headers: TypeAlias = Mapping[bytes, bytes]
-    Decode: TypeAlias = Callable[[bytes], Request]
+    Decode: TypeAlias = Callable[[Body], Request]
     Encode: TypeAlias = Callable[[Request, Outputs], "Reply"]
     Form: TypeAlias = tuple[Decode, Encode]
 
@@ -96,7 +96,7 @@ class Forms:
 
         return partial(v1_examples.decode, signatures=self._signatures, method=method), encoded
 
-    def _decode_image(self, body: bytes) -> Request:
+    def _decode_image(self, body: Body) -> Request:
         if self._image is None:
             raise UnsupportedBody(
                 f"model {self._model!r} takes no images: its option `image` is not set; "

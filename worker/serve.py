@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Generator, MutableMapping
 
-    from .codecs.base import Request
+    from .codecs.base import Body, Request
     from .contract import LaunchSpec
     from .forms import Encode, Form, Headers, Outputs
     from .runtimes.base import Model
@@ -141,7 +141,7 @@ class App:
             return encode(request, outputs)
         return await loop.run_in_executor(self._codec_threads, encode, request, outputs)
 
-    def _unpacked(self, body: bytes, headers: Headers) -> bytes:
+    def _unpacked(self, body: Body, headers: Headers) -> Body:
         encoding = headers[b"content-encoding"].decode("latin-1")
         return compression.unpacked(body, encoding, self._spec.max_body_size)
 
@@ -189,15 +189,23 @@ class _Watch:
             self._task.cancel()
 
 
-async def _body(receive: Receive) -> bytes:
-    chunks: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+async def _body(receive: Receive) -> Body:
+    """Return the whole body; a large one grows in place, so that it is never held twice."""
+    piece, more = await _piece(receive)
+    if not more:
+        return piece
+    whole = bytearray(piece)
+    while more:
+        piece, more = await _piece(receive)
+        whole += piece
+    return whole
+
+
+async def _piece(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _ClientGone
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _packing(encode: Encode, accepted: bytes) -> Encode:

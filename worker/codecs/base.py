@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy as np
+
+Body: TypeAlias = bytes | bytearray  # of a request; large ones are the latter
 
 
 class BadInput(Exception):

@@ -6,7 +6,7 @@ import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from .base import BadInput, TooLarge, UnsupportedBody
+from .base import BadInput, Body, TooLarge, UnsupportedBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,7 @@ _RAW: Final = -zlib.MAX_WBITS
 _WINDOWS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 
 
-def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+def unpacked(body: Body, encoding: str, limit: int) -> Body:
     """Return a request's body without its Content-Encoding, at most `limit` bytes of it.
 
     Stops at the limit, so that a small body cannot become one that fills the memory. Raises
@@ -42,11 +42,11 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
         raise BadInput(f"the body is not valid {name}: {error}") from None
 
 
-def _has_zlib_header(body: bytes) -> bool:
+def _has_zlib_header(body: Body) -> bool:
     return len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0
 
 
-def _inflated(body: bytes, window: int, limit: int) -> bytes:
+def _inflated(body: Body, window: int, limit: int) -> bytes:
     machine = zlib.decompressobj(window)
     whole = machine.decompress(body, limit + 1)
     if len(whole) > limit:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from . import npy
-from .base import BadInput, Request, TooLarge, UnsupportedBody
+from .base import BadInput, Body, Request, TooLarge, UnsupportedBody
 from .dtypes import family, numpy_dtype
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ImageInput:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def decode(self, body: bytes) -> Request:
+    def decode(self, body: Body) -> Request:
         """Return the request in an image's file. Raises BadInput."""
         info = self.signature.inputs[0]
         array = self._pixels(body)
@@ -58,7 +58,7 @@ class ImageInput:
             array = array[None]
         return npy.request_of(self.signature, np.ascontiguousarray(array))
 
-    def _pixels(self, body: bytes) -> Array:
+    def _pixels(self, body: Body) -> Array:
         """Return the pixels, uint8, of shape [height, width, channels]."""
         try:
             from PIL import Image

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from .base import BadInput
+from .base import BadInput, Body
 from .dtypes import V2_DATATYPES, name_of
 
 _STRING_OR_INF: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\bInf\b')
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
+def parse_object(body: Body) -> dict[str, Any]:
     """Return the JSON object in `body`. Raises BadInput if it is not JSON, or no object.
 
     Beyond JSON, numbers may be NaN, Infinity, -Infinity, Inf and -Inf.
@@ -29,7 +29,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _parse_with_literals(body: bytes, first_error: orjson.JSONDecodeError) -> Any:
+def _parse_with_literals(body: Body, first_error: orjson.JSONDecodeError) -> Any:
     if b"NaN" not in body and b"Inf" not in body:
         raise BadInput(f"the body is not JSON: {first_error}")
     try:

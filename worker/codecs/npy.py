@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .base import BadInput, NotAcceptable, Request, listed
+from .base import BadInput, Body, NotAcceptable, Request, listed
 from .check import cast, check_shapes, choose_signature
 from .dtypes import STRING, name_of
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE: Final = b"application/x-npy"
 
+_LONGEST_HEAD: Final = 64 * 1024  # bytes; numpy itself allows 10,000 characters
 _KINDS: Final = "biufSU"  # of numpy: bools, integers, floats, bytes, text
 
 
-def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
+def decode(body: Body, signatures: Mapping[str, Signature]) -> Request:
     """Return a request to the default signature, whose one input is the array. Raises BadInput."""
     signature = choose_signature(signatures, None)
     return request_of(signature, _read(body))
@@ -43,8 +44,8 @@ def request_of(signature: Signature, array: Array) -> Request:
     return Request(signature.name, inputs, rows)
 
 
-def _read(body: bytes) -> Array:
-    file = io.BytesIO(body)  # shares the memory of `body`
+def _read(body: Body) -> Array:
+    file = io.BytesIO(body[:_LONGEST_HEAD])
     try:
         version = np.lib.format.read_magic(file)
         read_header = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from .base import BadInput, Request, listed
+from .base import BadInput, Body, Request, listed
 from .check import check_names, check_shapes, choose_signature, from_json
 from .dtypes import STRING, name_of
 from .json_text import number_text, parse_object
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
+def decode(body: Body, signatures: Mapping[str, Signature]) -> Request:
     """Return the request in a predict body. Raises BadInput.
 
     A signature with one input takes it with or without its name. In row form the rows are

@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from . import tf_example
-from .base import BadInput, Request, listed, shown
+from .base import BadInput, Body, Request, listed, shown
 from .check import choose_signature
 from .dtypes import STRING, name_of
 from .json_text import number_text, parse_object
@@ -29,7 +29,7 @@ _SCORES: Final = "scores"
 _VALUES: Final = "outputs"
 
 
-def decode(body: bytes, signatures: Mapping[str, Signature], method: str) -> Request:
+def decode(body: Body, signatures: Mapping[str, Signature], method: str) -> Request:
     """Return the request in a classify or regress body. Raises BadInput.
 
     Each entry of "examples", with the features of "context", becomes one serialised Example.

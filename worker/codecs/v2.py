@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from ..contract import TensorInfo
-from .base import BadInput, Request, listed, shown
+from .base import BadInput, Body, Request, listed, shown
 from .check import cast, check_names, check_shapes, choose_signature, from_json
 from .dtypes import NAMES_BY_DATATYPE, STRING, V2_DATATYPES, name_of
 from .json_text import number_text, parse_object
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     json_size: int | None  # bytes of JSON ahead of the binary data; None: all is JSON
 
 
-def decode(body: bytes, json_size: int | None, signatures: Mapping[str, Signature]) -> Request:
+def decode(body: Body, json_size: int | None, signatures: Mapping[str, Signature]) -> Request:
     """Return the request in an infer body. Raises BadInput.
 
     `json_size` is the header Inference-Header-Content-Length: how many bytes of JSON stand
