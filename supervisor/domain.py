@@ -92,18 +92,35 @@ class Footprint:
     """What a model was measured to take, in bytes, and how long its load took.
 
     `stages` has the worker's private host memory by stage: at the fork, after the load, after the
-    first call, steady, peak. `gpu` is None where it ran on the CPU or the driver does not tell.
+    first call, steady, peak. `gpu` is None where it ran on the CPU or the driver does not tell;
+    `gpu_context` is the part of it that any process would have taken.
     """
 
     stages: dict[str, int]
     gpu: int | None
     seconds: float
     framework: str  # name and version, such as "tensorflow 2.21.0"
+    gpu_context: int = 0
+
+    @property
+    def under_cap(self) -> int | None:
+        """What the model itself took of the GPU, which its cap bounds; None if nobody knows."""
+        return None if self.gpu is None else max(0, self.gpu - self.gpu_context)
 
     @property
     def host(self) -> int:
         """The most of the host's memory that it had to itself."""
         return max(self.stages.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuContext:
+    """What a process of a runtime was measured to take of a GPU before it loads a model."""
+
+    runtime: str
+    device: str  # UUID
+    framework: str  # name and version
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,10 @@ class Settings:
     gpu_context_memory: int = field(
         default=450 * 10**6,
         metadata=_about(
-            "size", parse_size, "What a process takes of a GPU beside its cap.", "bytes"
+            "size",
+            parse_size,
+            "What a process takes of a GPU beside its cap, until that was measured there.",
+            "bytes",
         ),
     )
     minimum_residence: float = field(

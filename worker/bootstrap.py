@@ -16,12 +16,13 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from . import lifeline
 from .contract import (
     EXIT_BAD_LAUNCH,
     EXIT_LOAD_FAILED,
+    GO_ON,
     Cause,
     LaunchSpec,
     Stage,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     Tell = Callable[[StatusMessage], None]
 
 
+STAND_STILL: Final = 5.0  # seconds at most, while the supervisor measures
+
+
 @dataclass(frozen=True, slots=True)
 class Descriptors:
     """What the supervisor hands to a worker, in the order of the message."""
@@ -54,6 +58,7 @@ def run_worker(spec: LaunchSpec, descriptors: Descriptors, runtime: Runtime) -> 
     """Be the worker of `spec`, in a process that was just forked; never returns."""
     code = EXIT_BAD_LAUNCH
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {GO_ON})  # before there are threads
         os.setsid()
         lifeline.arm(descriptors.lifeline)
         _redirect_output(descriptors.log)
@@ -108,6 +113,12 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
     def say(stage: Stage) -> None:
         tell(StatusMessage(spec.uid, stage, seconds=dict(seconds)))
 
+    def on_device_open() -> None:
+        if spec.measure_context:
+            framework = runtime.framework
+            tell(StatusMessage(spec.uid, "loading", framework=framework, device_open=True))
+            signal.sigtimedwait({GO_ON}, STAND_STILL)
+
     def fail(cause: Cause, message: str) -> int:
         tell(StatusMessage(spec.uid, "failed", cause=cause, message=message))
         return EXIT_LOAD_FAILED
@@ -116,7 +127,7 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
     try:
         say("loading")
         started = time.monotonic()
-        model = runtime.load(spec)
+        model = runtime.load(spec, on_device_open)
         seconds["load"] = time.monotonic() - started
         meter.mark("load")
         say("warming")

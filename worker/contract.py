@@ -9,6 +9,7 @@ forkserver; the worker answers with `StatusMessage` lines on its status pipe.
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
@@ -17,6 +18,9 @@ SECRET_HEADER: Final = "x-modelsup-secret"  # noqa: S105 - its name; every reque
 # Exit codes of a worker. 0 is an orderly end after SIGTERM.
 EXIT_LOAD_FAILED: Final = 3  # the reason was sent as a "failed" message
 EXIT_BAD_LAUNCH: Final = 4  # the spec or the descriptors were unusable
+
+# Sent to a worker with `measure_context` once its GPU context was measured. Blocked in workers.
+GO_ON: Final = signal.SIGUSR1
 
 # The form of a prepared model: raise it with any change to the files that one has.
 PREPARED_FORMAT: Final = 1
@@ -63,6 +67,7 @@ class LaunchSpec:
     temp_dir: str
     device: str | None = None  # GPU UUID; None: the CPU
     gpu_memory_limit: int | None = None  # bytes
+    measure_context: bool = False  # stand still once the GPU is open, until GO_ON comes
     host_memory_limit: int | None = None  # bytes; whoever launches it holds it to that
     cgroup: str | None = None  # file that it writes itself into before anything else
     threads: int | None = None  # intra-op threads; None: the framework's default
@@ -93,7 +98,8 @@ class StatusMessage:
     signatures: tuple[Signature, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)  # by stage: "load", "warm"
     memory: dict[str, int] = field(default_factory=dict)  # private bytes by stage, with "ready"
-    framework: str = ""  # name and version, with "ready"
+    framework: str = ""  # name and version, with "ready" and `device_open`
+    device_open: bool = False  # with "loading": its GPU is open, and nothing of the model there
     from_prepared: bool = False  # with "ready": whether the prepared form was loaded
     prepared_error: str = ""  # with "ready": why a prepared form that was given was not loaded
     cause: Cause | None = None

@@ -12,6 +12,8 @@ import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from modelsup.worker.contract import GO_ON
+
 from ..domain import Exit, Memory
 from .host import collect, process_memory
 
@@ -139,6 +141,12 @@ class LocalHandle:
     async def exited(self) -> Exit:
         """Wait for the end of the process."""
         return await asyncio.shield(self._exit)
+
+    def go_on(self) -> None:
+        """Let a worker go on that stands still so that its GPU context can be measured."""
+        if not self._ended():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, GO_ON)
 
     def terminate(self) -> None:
         """Send SIGTERM to the worker's process group."""

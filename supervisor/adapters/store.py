@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..domain import CatalogueEntry, Footprint, FootprintKey, Lease, Options, SlotKey
+from ..domain import CatalogueEntry, Footprint, FootprintKey, GpuContext, Lease, Options, SlotKey
 from ..errors import StoreFailed
 from .digests import MOST_FILES, KnownFile
 from .host import create_time
@@ -49,6 +49,12 @@ MIGRATIONS: Final = (
     """,
     """
     CREATE TABLE files (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL) STRICT;
+    """,
+    """
+    CREATE TABLE contexts (
+        runtime TEXT NOT NULL, device TEXT NOT NULL, framework TEXT NOT NULL,
+        bytes INTEGER NOT NULL, PRIMARY KEY (runtime, device)
+    ) STRICT;
     """,
 )
 
@@ -209,6 +215,21 @@ class Store:
             (key.digest, key.runtime, key.device),
         )
         return Footprint(**json.loads(rows[0][0])) if rows else None
+
+    def put_context(self, context: GpuContext) -> None:
+        """Keep what a process of a runtime takes of a GPU before it loads a model."""
+        self._write(
+            f"save the GPU context of {context.runtime}",
+            "INSERT OR REPLACE INTO contexts VALUES (?, ?, ?, ?)",
+            (context.runtime, context.device, context.framework, context.bytes),
+        )
+
+    def contexts(self) -> list[GpuContext]:
+        """Return all that was kept of these."""
+        rows = self._read(
+            "contexts", "SELECT runtime, device, framework, bytes FROM contexts ORDER BY rowid"
+        )
+        return [GpuContext(*row) for row in rows]
 
     def put_files(self, files: list[KnownFile]) -> None:
         """Keep the digests of files; of all, those that were put last stay."""

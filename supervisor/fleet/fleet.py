@@ -22,7 +22,8 @@ from ..errors import (
 from ..states import State
 from .catalogue import Catalogue
 from .clients import Clients
-from .ledger import Ledger
+from .contexts import Contexts
+from .ledger import Ledger, asked_cap
 from .show import client_view, model_view, worker_view
 from .slots import Slots
 from .views import Loaded, Released, Swapped
@@ -63,9 +64,15 @@ class Fleet:
         self._store = store
         self._defaults = defaults
         self._clients = Clients(services.clock, self._on_lease_expired)
-        ledger = Ledger(services.devices, host, self._clients, services.clock, reserve)
+        contexts = Contexts(
+            reserve.gpu_context,
+            store.contexts(),
+            lambda context: self._slots.persist(store.put_context, context),
+        )
+        clock = services.clock
+        ledger = Ledger(services.devices, host, self._clients, clock, reserve, contexts)
         self._slots = Slots(
-            services, sources, store, defaults, rng, self._clients, ledger, self._spawn
+            services, sources, store, defaults, rng, self._clients, ledger, contexts, self._spawn
         )
         self._catalogue = Catalogue(
             sources,
@@ -216,10 +223,12 @@ class Fleet:
     def _warnings(self, slot: Slot, worker: Worker) -> tuple[str, ...]:
         options = slot.entry.options
         asked = options.gpu_memory or options.gpu_memory_fraction
-        if asked and worker.spec.device is None:
+        device = worker.spec.device
+        if asked and device is None:
             where = "on the CPU" if options.device == "cpu" else "on a machine without a GPU"
             return (f"the GPU memory option has no effect {where}",)
-        if asked and worker.spec.gpu_memory_limit is None:
+        caps = [asked_cap(options, d) for d in self._services.devices.all() if d.uuid == device]
+        if asked and caps and worker.spec.gpu_memory_limit not in caps:
             return ("the model was loaded before this GPU memory option; unload it to apply it",)
         return ()
 

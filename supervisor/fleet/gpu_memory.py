@@ -21,12 +21,19 @@ class GpuMemory:
     ) -> None:
         self.pid = 0  # of the worker, once it is launched
         self.bytes: int | None = None  # held, as the driver told when the worker was ready
+        self.most: int | None = None  # that it was seen to hold
         self.may_be_touched = False  # the runtime has begun to load
         self.ready = False
         self._devices = devices
         self._device = device  # UUID
         self._charges = charges  # bytes by resource that the worker is charged
         self._hold: Hold | None = None
+
+    async def now(self) -> int | None:
+        """Return the bytes that the living worker holds now; None where the driver is silent."""
+        if self._device is None:
+            return None
+        return (await self._devices.hold(self._device, self.pid)).bytes
 
     async def measure(self) -> None:
         """Take note of what the worker holds, for the day when it ends without a warning."""
@@ -37,6 +44,7 @@ class GpuMemory:
         """Read what the living worker holds now, to compare with after its end."""
         if self._device is not None:
             self._hold = await self._devices.hold(self._device, self.pid)
+            self.most = max(filter(None, (self.most, self._hold.bytes)), default=None)
 
     async def reclaimed(self) -> Reclaimed | None:
         """Wait until the memory of the ended process is back; return what became of it.

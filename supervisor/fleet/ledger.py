@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import BadDevice
 from ..policy.admission import HOST, Candidate, Resident, Snapshot, total
+from ..policy.caps import automatic_caps
 from ..states import CHARGED, COMING_UP, GOING_DOWN, State
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..domain import Device, Footprint, Options
     from .clients import Clients
+    from .contexts import Contexts
     from .ports import Clock, Devices, Host
     from .slot import Slot
     from .worker import Worker
@@ -27,7 +29,7 @@ class Reserve:
     """What stays out of the budget, and what a GPU process takes beside its cap."""
 
     share: float = 0.05  # of the host's memory and of each GPU's
-    gpu_context: int = 450 * 1000**2
+    gpu_context: int = 450 * 1000**2  # until it was measured
     minimum_residence: float = 5.0  # seconds
 
 
@@ -37,7 +39,7 @@ class Charge:
 
     candidate: Candidate
     device: Device | None
-    gpu_memory_limit: int | None
+    gpu_memory_limit: int | None  # every worker on a GPU has one
     estimated: bool
 
 
@@ -45,22 +47,32 @@ class Ledger:
     """Turns options, learned footprints and file sizes into charges, and workers into residents."""
 
     def __init__(
-        self, devices: Devices, host: Host, clients: Clients, clock: Clock, reserve: Reserve
+        self,
+        devices: Devices,
+        host: Host,
+        clients: Clients,
+        clock: Clock,
+        reserve: Reserve,
+        contexts: Contexts,
     ) -> None:
         self._devices = devices
         self._host = host
         self._clients = clients
         self._clock = clock
         self._reserve = reserve
+        self._contexts = contexts
 
     def budgets(self) -> dict[str, int]:
         """Return what may be charged in all, by resource."""
         keep = 1.0 - self._reserve.share
         budgets = {HOST: int(self._host.memory_limit() * keep) - self.own_memory()}
         for device in self._devices.all():
-            spare = max(int(device.total_memory * self._reserve.share), device.reserved)
-            budgets[device.uuid] = device.total_memory - spare
+            budgets[device.uuid] = self._budget(device)
         return budgets
+
+    def _budget(self, device: Device) -> int:
+        spare = max(int(device.total_memory * self._reserve.share), device.reserved)
+        return device.total_memory - spare
 
     def own_memory(self) -> int:
         """Return what the supervisor and its forkservers take of the host's memory."""
@@ -72,8 +84,9 @@ class Ledger:
         Empty when it asks for a device that is not there.
         """
         return [
-            self._charge(slot.entry.options, device, learned, slot.size)
+            charge
             for device in self._placements(slot.entry.options)
+            for charge in self._ways(slot, device, learned)
         ]
 
     def _placements(self, options: Options) -> list[Device | None]:
@@ -85,26 +98,32 @@ class Ledger:
             return list(self._devices.all())
         return [chosen]
 
-    def _charge(
-        self, options: Options, device: Device | None, learned: Footprint | None, size: int
-    ) -> Charge:
-        estimate = ESTIMATE_FLOOR + ESTIMATE_PER_FILE_BYTE * size
-        known = learned is not None and (device is None or learned.gpu is not None)
-        host = max(options.ram or 0, learned.host if learned else 0) or estimate
-        charges = {HOST: host}
-        limit = None
-        if device is not None:
-            limit = options.gpu_memory
-            if limit is None and options.gpu_memory_fraction is not None:
-                limit = int(device.total_memory * options.gpu_memory_fraction)
-            measured = learned.gpu if learned and learned.gpu else 0
-            on_gpu = (limit or 0) + self._reserve.gpu_context
-            charges[device.uuid] = max(on_gpu if limit else 0, measured) or (
-                estimate + self._reserve.gpu_context
-            )
-        asked = options.ram is not None and (device is None or limit is not None)
-        candidate = Candidate(device.uuid if device else None, charges)
-        return Charge(candidate, device, limit, estimated=not known and not asked)
+    def _ways(self, slot: Slot, device: Device | None, learned: Footprint | None) -> list[Charge]:
+        """Return the ways to place a model on a device: one, or one for each cap it may be given.
+
+        On a GPU each is charged at least its cap and its context, so that whatever the workers do
+        they cannot take more than the budget.
+        """
+        options = slot.entry.options
+        host = max(options.ram or 0, learned.host if learned else 0) or (
+            ESTIMATE_FLOOR + ESTIMATE_PER_FILE_BYTE * slot.size
+        )
+        if device is None:
+            estimated = learned is None and options.ram is None
+            return [Charge(Candidate(None, {HOST: host}), None, None, estimated)]
+        measured = learned.under_cap if learned else None
+        context = self._contexts.of(slot.entry.runtime, device.uuid)
+        asked = asked_cap(options, device)
+        if asked is None:
+            caps = automatic_caps(measured, slot.size, self._budget(device) - context)
+        else:
+            caps = [asked]
+        estimated = measured is None and (asked is None or options.ram is None)
+        sizes = [max(cap, measured or 0) + context for cap in caps]
+        return [
+            Charge(Candidate(device.uuid, {HOST: host, device.uuid: size}), device, cap, estimated)
+            for cap, size in zip(caps, sizes, strict=True)
+        ]
 
     def snapshot(
         self, slots: Iterable[Slot], workers: Iterable[Worker], clients: Collection[str]
@@ -140,6 +159,13 @@ class Ledger:
             idle_for=max(0.0, now - worker.traffic.last_end),
             reload_seconds=worker.seconds.get("total", 1.0),
         )
+
+
+def asked_cap(options: Options, device: Device) -> int | None:
+    """Return the cap in bytes that a model's options ask for; None if they leave it open."""
+    if options.gpu_memory is None and options.gpu_memory_fraction is not None:
+        return int(device.total_memory * options.gpu_memory_fraction)
+    return options.gpu_memory
 
 
 def recharged(

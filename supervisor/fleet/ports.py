@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Exit,
         Footprint,
         FootprintKey,
+        GpuContext,
         Lease,
         Memory,
         SlotKey,
@@ -102,6 +103,10 @@ class Handle(Protocol):
 
     async def exited(self) -> Exit:
         """Wait for the end of the process. May be awaited by many, and again after the end."""
+        ...
+
+    def go_on(self) -> None:
+        """Let a worker go on that stands still so that its GPU context can be measured."""
         ...
 
     def terminate(self) -> None:
@@ -204,6 +209,14 @@ class Store(Protocol):
 
     def put_footprint(self, key: FootprintKey, footprint: Footprint) -> None:
         """Keep what was measured of a model."""
+        ...
+
+    def put_context(self, context: GpuContext) -> None:
+        """Keep what a process of a runtime takes of a GPU before it loads a model."""
+        ...
+
+    def contexts(self) -> Sequence[GpuContext]:
+        """Return all that was kept of these."""
         ...
 
     def add_worker(self, uid: str, model: str, pid: int) -> None:

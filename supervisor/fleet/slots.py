@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from modelsup.worker.contract import LaunchSpec
 
-from ..domain import Failure, Footprint, FootprintKey, SlotKey
+from ..domain import Failure, Footprint, FootprintKey, GpuContext, SlotKey
 from ..errors import (
     BadDevice,
     BadSource,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..domain import CatalogueEntry
     from ..policy.admission import Snapshot
     from .clients import Clients
+    from .contexts import Contexts
     from .ledger import Charge, Ledger
     from .ports import Sources, Store
     from .services import Services
@@ -72,6 +73,7 @@ class Slots:
         rng: random.Random,
         clients: Clients,
         ledger: Ledger,
+        contexts: Contexts,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._services = services
@@ -82,6 +84,7 @@ class Slots:
         self._rng = rng
         self._clients = clients
         self._ledger = ledger
+        self._contexts = contexts
         self.events = services.events
         self.admission = Admission(
             ledger, self, services.clock, services.events, defaults.queue_timeout
@@ -226,11 +229,40 @@ class Slots:
             gpu=worker.gpu.bytes,
             seconds=worker.seconds["total"],
             framework=worker.framework,
+            gpu_context=self._context_of(slot, worker),
         )
         self.persist(self._store.put_footprint, self._footprint_key(slot), footprint)
+        if worker.spec.device is None or worker.gpu.bytes is not None:
+            worker.estimated = False
         snapshot = self.snapshot()
         worker.charges = recharged(
             worker.charges, footprint, worker.spec.device, snapshot.budgets, snapshot.residents
+        )
+
+    async def _learn_context(self, slot: Slot, worker: Worker) -> None:
+        """Keep what a worker holds of its GPU while it stands still before its load."""
+        device, framework = worker.spec.device, worker.framework
+        size = await worker.gpu.now()
+        if device is not None and size:
+            self._contexts.learn(GpuContext(slot.entry.runtime, device, framework, size))
+        worker.go_on()
+
+    def _context_of(self, slot: Slot, worker: Worker) -> int:
+        """Return what was measured of a ready worker's context; where it is old, have it redone."""
+        device, runtime = worker.spec.device, slot.entry.runtime
+        if device is None:
+            return 0
+        self._contexts.see(runtime, worker.framework, device)
+        return self._contexts.measured(runtime, device)
+
+    def _learn_most(self, worker: Worker) -> None:
+        """Keep the most that an ended worker was seen to hold of its GPU, for its next cap."""
+        slot, most = self._slots.get(worker.key), worker.gpu.most
+        footprint = self.learned(slot) if slot is not None and most else None
+        if slot is None or most is None or footprint is None or most <= (footprint.gpu or 0):
+            return
+        self.persist(
+            self._store.put_footprint, self._footprint_key(slot), replace(footprint, gpu=most)
         )
 
     def evict(self, worker: str, reason: str) -> None:
@@ -254,6 +286,8 @@ class Slots:
             temp_dir=self._services.temp_dir(uid),
             device=device.uuid if device else None,
             gpu_memory_limit=charge.gpu_memory_limit,
+            measure_context=device is not None
+            and self._contexts.is_wanted(slot.entry.runtime, device.uuid),
             host_memory_limit=options.ram,
             threads=options.threads or self._defaults.threads,
             max_batch_size=self._defaults.max_batch_size,
@@ -261,12 +295,17 @@ class Slots:
             image=options.image,
             classes=options.classes,
         )
+
+        def measure(opened: Worker) -> None:
+            self._spawn(self._learn_context(slot, opened))
+
         worker = Worker(
             slot.key,
             spec,
             self._services,
             slot.on_worker_change,
             on_idle=self.admission.poke,
+            on_device_open=measure,
             restarts=slot.restarts,
         )
         worker.charges = charge.candidate.charges
@@ -348,6 +387,7 @@ class Slots:
         for uid, worker in list(self._workers.items()):
             if worker.state in {State.GONE, State.FAILED}:
                 del self._workers[uid]
+                self._learn_most(worker)
                 self._measured.discard(uid)
                 self.persist(self._store.remove_worker, uid)
 

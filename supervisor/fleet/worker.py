@@ -43,6 +43,7 @@ class Worker:
         services: Services,
         on_change: Callable[[Worker], None],
         on_idle: Callable[[], None],
+        on_device_open: Callable[[Worker], None] = lambda worker: worker.go_on(),
         restarts: int = 0,
     ) -> None:
         self.key = key
@@ -63,6 +64,7 @@ class Worker:
         self._services = services
         self._on_change = on_change
         self._on_idle = on_idle
+        self._on_device_open = on_device_open
         self._created = services.clock.monotonic()
         self.traffic = Traffic(self._created)
         self.gpu = GpuMemory(services.devices, spec.device, lambda: self.charges)
@@ -97,6 +99,11 @@ class Worker:
             self._nudge.set()
         if self.traffic.in_flight == 0:
             self._on_idle()
+
+    def go_on(self) -> None:
+        """Let the process load, which stands still now that it has opened its GPU."""
+        if self.handle is not None:
+            self.handle.go_on()
 
     @property
     def told_to_stop(self) -> bool:
@@ -192,6 +199,8 @@ class Worker:
         self.seconds.update(message.seconds)
         self.memory = message.memory
         self.framework = message.framework
+        if message.device_open:
+            self._on_device_open(self)
         match message.stage:
             case "warming":
                 self._move(State.WARMING)

@@ -135,15 +135,17 @@ def test_an_unknown_model_is_charged_an_estimate_and_then_what_it_took(
 ) -> None:
     supervisor = start(8 * GB)
     client = supervisor.client
-    client.load("m", model("m", 2 * GB))
+    client.add_model("m", model("m", 2 * GB))
+    assert client.plan("m").estimated
+    client.load("m")
     first = client.workers()[0]
-    assert first.estimated
-    supervisor.until(lambda: client.workers()[0].charges["GPU-a"] == 2 * GB)  # it was measured
+    supervisor.until(lambda: not client.workers()[0].estimated)  # it was measured
+    assert first.charges["GPU-a"] == first.gpu_memory_limit_bytes > 2 * GB
     client.unload("m")
     client.load("m")
     again = client.workers()[0]
     assert not again.estimated
-    assert again.charges["GPU-a"] == 2 * GB
+    assert again.charges["GPU-a"] == again.gpu_memory_limit_bytes == 2.5 * GB
     assert 0 < again.charges["host"] < first.charges["host"]
 
 

@@ -64,6 +64,9 @@ class FakeHandle:
     async def exited(self) -> Exit:
         return await asyncio.shield(self._exit)
 
+    def go_on(self) -> None:
+        self.calls.append("go on")
+
     def terminate(self) -> None:
         self.calls.append("terminate")
         if "terminate" not in self.ignored:

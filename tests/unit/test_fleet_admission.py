@@ -87,6 +87,10 @@ class Disk:
         pass
 
     put_model = delete_model = add_wanted = remove_wanted = _forget
+
+    def contexts(self) -> tuple[()]:
+        return ()
+
     put_lease = delete_lease = add_worker = remove_worker = _forget
 
 

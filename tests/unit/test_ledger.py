@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from modelsup.supervisor.domain import Device, Footprint, Options
 from modelsup.supervisor.errors import BadDevice
+from modelsup.supervisor.fleet.contexts import Contexts
 from modelsup.supervisor.fleet.ledger import (
     ESTIMATE_FLOOR,
     ESTIMATE_PER_FILE_BYTE,
@@ -16,8 +17,10 @@ from modelsup.supervisor.fleet.ledger import (
     recharged,
 )
 from modelsup.supervisor.policy.admission import HOST, Resident
+from modelsup.supervisor.policy.caps import GENEROUS, MODEST_FLOOR, MODEST_PER_FILE_BYTE
 
 CONTEXT = 100
+LARGE = Device("GPU-a", 100 * 10**9)
 GPUS = (Device("GPU-a", 1000), Device("GPU-b", 2000, reserved=300))
 
 
@@ -47,15 +50,17 @@ class Site:
 
 def ledger(*gpus: Device) -> Ledger:
     site: Any = Site(*gpus)
-    return Ledger(site, site, site, site, Reserve(share=0.1, gpu_context=CONTEXT))
+    contexts = Contexts(CONTEXT, [], lambda context: None)
+    return Ledger(site, site, site, site, Reserve(share=0.1), contexts)
 
 
 def slot(size: int = 0, **options: Any) -> Any:
-    return SimpleNamespace(entry=SimpleNamespace(options=Options(**options)), size=size)
+    entry = SimpleNamespace(options=Options(**options), runtime="echo")
+    return SimpleNamespace(entry=entry, size=size)
 
 
-def footprint(host: int, gpu: int | None) -> Footprint:
-    return Footprint({"steady": host - 1, "peak": host}, gpu, 1.0, "echo 1")
+def footprint(host: int, gpu: int | None, context: int = 0) -> Footprint:
+    return Footprint({"steady": host - 1, "peak": host}, gpu, 1.0, "echo 1", context)
 
 
 def charged(charges: Any) -> list[dict[str, int]]:
@@ -90,28 +95,35 @@ def test_one_device_is_one_way_to_place_it() -> None:
 @pytest.mark.parametrize("size", [0, 1000])
 def test_an_unknown_model_is_charged_by_the_size_of_its_files(size: int) -> None:
     estimate = ESTIMATE_FLOOR + ESTIMATE_PER_FILE_BYTE * size
-    (charge,) = ledger(GPUS[0]).charges(slot(size), None)
-    assert charge.estimated
-    assert charge.candidate.charges == {HOST: estimate, "GPU-a": estimate + CONTEXT}
+    modest = MODEST_FLOOR + MODEST_PER_FILE_BYTE * size
+    ways = ledger(LARGE).charges(slot(size), None)
+    assert [way.gpu_memory_limit for way in ways] == [modest, GENEROUS * modest]
+    assert charged(ways) == [
+        {HOST: estimate, "GPU-a": modest + CONTEXT},
+        {HOST: estimate, "GPU-a": GENEROUS * modest + CONTEXT},
+    ]
+    assert all(way.estimated for way in ways)
 
 
-def test_a_known_model_is_charged_what_it_took_at_most() -> None:
-    (charge,) = ledger(GPUS[0]).charges(slot(10**9), footprint(70, 600))
+def test_a_known_model_is_capped_at_what_it_took_at_most_with_headroom() -> None:
+    (charge,) = ledger(LARGE).charges(slot(10**9), footprint(70, 10**10 + 60, context=60))
     assert not charge.estimated
-    assert charge.candidate.charges == {HOST: 70, "GPU-a": 600}
+    assert charge.gpu_memory_limit == 12_500_000_000
+    assert charge.candidate.charges == {HOST: 70, "GPU-a": 12_500_000_000 + CONTEXT}
 
 
 def test_neither_a_cap_nor_a_wish_lowers_what_was_measured() -> None:
     (charge,) = ledger(GPUS[0]).charges(slot(gpu_memory=200, ram=60), footprint(70, 600))
-    assert charge.candidate.charges == {HOST: 70, "GPU-a": 600}
+    assert charge.candidate.charges == {HOST: 70, "GPU-a": 600 + CONTEXT}
+    assert charge.gpu_memory_limit == 200
     (charge,) = ledger(GPUS[0]).charges(slot(gpu_memory=800, ram=90), footprint(70, 600))
     assert charge.candidate.charges == {HOST: 90, "GPU-a": 900}
 
 
 def test_where_the_driver_does_not_tell_the_gpu_stays_an_estimate() -> None:
-    (charge,) = ledger(GPUS[0]).charges(slot(), footprint(70, None))
+    charge, _ = ledger(LARGE).charges(slot(), footprint(70, None))
     assert charge.estimated
-    assert charge.candidate.charges == {HOST: 70, "GPU-a": ESTIMATE_FLOOR + CONTEXT}
+    assert charge.candidate.charges == {HOST: 70, "GPU-a": MODEST_FLOOR + CONTEXT}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
     Arrays = Mapping[str, Array]
+
+
+def ignore() -> None:
+    """Do nothing when the device is open: nobody wants to know."""
 
 
 class LoadFailed(Exception):
@@ -67,8 +71,12 @@ class Runtime(Protocol):
         """
         ...
 
-    def load(self, spec: LaunchSpec) -> Model:
-        """Apply the caps of `spec` and load its model. Raises LoadFailed."""
+    def load(self, spec: LaunchSpec, on_device_open: Callable[[], None] = ignore) -> Model:
+        """Apply the caps of `spec` and load its model. Raises LoadFailed.
+
+        On a GPU, `on_device_open` is to be called in between: the device is open, and nothing of
+        the model is on it.
+        """
         ...
 
 

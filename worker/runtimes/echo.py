@@ -8,6 +8,7 @@ Its model is a JSON file, or no file at all:
 `on_load` runs while the model loads, `on_call` before each answer. The signature "command" runs
 one command on request: `{"signature_name": "command", "inputs": {"command": ["crash"]}}`.
 "fake_gpu" names the file behind the command "gpu:BYTES"; `echo_gpu` says what stands in it.
+"fake_gpu_context" has the bytes that it takes of that GPU before it loads, beside its cap.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..contract import LaunchSpec, Signature, TensorInfo
-from .base import LoadFailed
+from .base import LoadFailed, ignore
 from .echo_gpu import PretendedGpu
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class EchoRuntime:
     def preload(self) -> None:
         """Import nothing: there is no framework."""
 
-    def load(self, spec: LaunchSpec) -> EchoModel:
+    def load(self, spec: LaunchSpec, on_device_open: Callable[[], None] = ignore) -> EchoModel:
         """Read the JSON file, if there is one, and run its `on_load` commands."""
         options: dict[str, Any] = {}
         if spec.source is not None:
@@ -169,7 +170,9 @@ class EchoRuntime:
                     "bad_model", f"{spec.source} is not an echo model: {error}"
                 ) from error
         if spec.device is not None and "fake_gpu" in options:
-            _gpus[:] = [PretendedGpu(options["fake_gpu"], spec.device, spec.gpu_memory_limit)]
+            path, context = options["fake_gpu"], options.get("fake_gpu_context", 0)
+            _gpus[:] = [PretendedGpu(path, spec.device, spec.gpu_memory_limit, context)]
+            on_device_open()
         for command in options.get("on_load", []):
             run_command(command)
         return EchoModel(options)

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 class PretendedGpu:
     """One GPU as one process sees it: what is free there, and the process's cap."""
 
-    def __init__(self, path: str, uuid: str, limit: int | None) -> None:
+    def __init__(self, path: str, uuid: str, limit: int | None, context: int) -> None:
+        """Open it, which takes `context` bytes beside the cap. Raises LoadFailed."""
         self._path = Path(path)
         self._uuid = uuid
         self._limit = limit  # bytes
-        self._held = 0  # bytes
+        self._context = context  # bytes, as the next
+        self._held = 0
+        if context:
+            self.allocate(0)
 
     def allocate(self, size: int) -> None:
         """Take `size` bytes more. Raises LoadFailed, cause "cuda_oom", over the cap or the GPU."""
@@ -36,11 +40,12 @@ class PretendedGpu:
             raise LoadFailed(
                 "cuda_oom",
                 f"out of GPU memory: {held} bytes are over the cap of {self._limit}; "
-                "load the model with more GPU memory",
+                "load the model with a larger --gpu-memory",
             )
         mine = f"process {os.getpid()} {self._uuid} "
         others = [line for line in lines if not line.startswith(mine)]
         free = self._free(others)
+        held += self._context
         if held > free:
             raise LoadFailed(
                 "cuda_oom", f"out of GPU memory: {held} bytes are wanted, {free} are free"

@@ -12,10 +12,11 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from .base import ignore
 from .tensorflow_sources import find_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..contract import LaunchSpec
     from .base import Model
@@ -63,13 +64,16 @@ class TensorFlowRuntime:
         for module in PRELOADED:
             importlib.import_module(module)
 
-    def load(self, spec: LaunchSpec) -> Model:
+    def load(self, spec: LaunchSpec, on_device_open: Callable[[], None] = ignore) -> Model:
         """Apply the caps of `spec` and load its source. Raises LoadFailed."""
         source = find_source(spec.source)  # first: a wrong path need not wait for a GPU
         self.preload()  # nothing to do in a fork of a process that has done it
-        from .tensorflow_device import apply_caps
+        from .tensorflow_device import apply_caps, open_gpu
 
         apply_caps(spec)
+        if spec.device is not None:
+            open_gpu(spec.device)
+            on_device_open()
         return _load(source, on_gpu=spec.device is not None)
 
 

@@ -36,6 +36,20 @@ def apply_caps(spec: LaunchSpec) -> None:
         _limit_gpu(spec.device, caps)
 
 
+def open_gpu(uuid: str) -> None:
+    """Make TensorFlow open its GPU, which it would else do at the first operation.
+
+    Raises LoadFailed.
+    """
+    try:
+        tf.config.list_logical_devices("GPU")
+    except (tf.errors.OpError, RuntimeError) as error:
+        full = isinstance(error, tf.errors.ResourceExhaustedError)
+        raise LoadFailed(
+            "cuda_oom" if full else "load_error", f"TensorFlow cannot open GPU {uuid}: {error}"
+        ) from error
+
+
 def _limit_gpu(uuid: str, caps: Caps) -> None:
     devices = tf.config.list_physical_devices("GPU")
     if not devices:

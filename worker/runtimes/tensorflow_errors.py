@@ -64,7 +64,7 @@ def _out_of_memory(error: Exception, path: Path, *, on_gpu: bool) -> LoadFailed:
         return LoadFailed(
             "cuda_oom",
             f"{path} does not fit in the GPU memory of this worker. "
-            f"Raise its GPU memory limit. ({_short(error)})",
+            f"Load it with a larger --gpu-memory. ({_short(error)})",
         )
     return LoadFailed(
         "host_oom",
