@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from modelsup.supervisor.adapters import host
 from modelsup.supervisor.adapters.store import Store, StoreError, WorkerRecord
-from modelsup.supervisor.domain import CatalogueEntry, Lease, Options, SlotKey
+from modelsup.supervisor.domain import CatalogueEntry, GpuContext, Lease, Options, SlotKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +55,18 @@ def test_everything_survives_a_restart(path: Path, store: Store) -> None:
     assert again.workers() == [
         WorkerRecord("w1", "resnet50", os.getpid(), host.create_time(os.getpid()))
     ]
+    again.close()
+
+
+def test_a_gpu_context_survives_a_restart_and_the_last_one_counts(path: Path, store: Store) -> None:
+    old = GpuContext("tensorflow", "GPU-a", "tensorflow 2.20.0", 300)
+    new = GpuContext("tensorflow", "GPU-a", "tensorflow 2.21.0", 400)
+    other = GpuContext("tensorflow", "GPU-b", "tensorflow 2.21.0", 500)
+    for context in (old, other, new):
+        store.put_context(context)
+    store.close()
+    again = Store(path)
+    assert again.contexts() == [other, new]
     again.close()
 
 

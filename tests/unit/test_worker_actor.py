@@ -174,6 +174,25 @@ def test_a_stuck_worker_whose_gpu_memory_is_held_in_the_end_is_leaked(machine: A
     machine.run(story())
 
 
+def test_a_worker_that_stands_still_is_let_go_on(machine: Any) -> None:
+    """Where nobody measures, at once; and news of a device after its end moves nothing."""
+
+    async def story() -> None:
+        life = Life(machine, device="GPU-1")
+        handle = await machine.handles.get()
+        await life.until(State.LOADING)
+        handle.say("loading", device_open=True, framework="echo 1")
+        assert handle.calls == ["go on"]
+        assert life.worker.framework == "echo 1"
+        machine.verdicts = ["back"]
+        life.worker.request_stop(0)
+        await life.until(State.GONE)
+        handle.say("loading", device_open=True)
+        assert handle.calls == ["go on", "terminate", "dispose"]
+
+    machine.run(story())
+
+
 @pytest.mark.parametrize(
     ("stages", "expected"),
     [((), 0), (("loading",), None), (("loading", "warming", "ready"), 700)],
