@@ -19,6 +19,8 @@ import pytest
 from modelsup.cli.exits import Exit
 from modelsup.cli.main import cli
 from modelsup.supervisor.domain import Options
+from modelsup.supervisor.grpc.calls import CODES
+from modelsup.supervisor.grpc.schema import read_schema
 from modelsup.supervisor.http.control import Control, create_control
 from modelsup.supervisor.http.problem import STATUS
 from modelsup.supervisor.http.routes import Kind, match
@@ -150,6 +152,24 @@ def test_error_codes_and_their_statuses() -> None:
     rows = re.findall(r"^\| (\d{3}) \| (.*?) \|", source("reference/http-api.md"), re.MULTILINE)
     told = {(code, int(status)) for status, codes in rows for code in re.findall(r"`(\w+)`", codes)}
     assert told == set(STATUS.items()) | {("load_failed", 422)}
+
+
+def test_grpc_codes_and_their_statuses() -> None:
+    text = source("reference/grpc.md")
+    rows = re.findall(r"^\| `([A-Z_]+)` \| ([\d, ]+) \|$", text, re.MULTILINE)
+    told = {int(status): code for code, statuses in rows for status in statuses.split(",")}
+    assert told == {status: code.name for status, code in CODES.items()}
+    assert told.keys() >= set(STATUS.values())
+
+
+def test_grpc_methods() -> None:
+    text = source("reference/grpc.md")
+    cells = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    told = {word for cell in cells for word in re.findall(r"`([A-Z][a-z]\w+)`", cell)}
+    files = ("inference.proto", "serving.proto", "health.proto")
+    services = {k: v for file in files for k, v in read_schema(file).services.items()}
+    assert [name for name in services if f"`{name}`" not in text] == []
+    assert told == {rpc.name for rpcs in services.values() for rpc in rpcs}
 
 
 def test_states_of_a_worker() -> None:
