@@ -36,6 +36,9 @@ OPTIONS = {
     "priority",
     "max_requests",
     "recycle_above",
+    "labels",
+    "image",
+    "classes",
 }
 MODEL = {
     "name": str,
