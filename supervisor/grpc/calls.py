@@ -7,10 +7,11 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from ..domain import NAME
 from ..errors import SupervisorError, UnknownModel
-from ..http.problem import retry_after_of, status_of
+from ..http.problem import BadRequest, retry_after_of, status_of
 from ..http.routes import Route
 
 if TYPE_CHECKING:
@@ -107,13 +108,16 @@ def detail(error: Exception) -> str:
     return text.encode()[:LONGEST_DETAIL].decode(errors="ignore")
 
 
-def unary(handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return `handler` in the form that gRPC calls, with its errors told to the client."""
+def unary(handler: Handler, message: Any) -> Callable[[bytes, Any], Awaitable[Any]]:
+    """Return `handler` in the form that gRPC calls, with its errors told to the client.
 
-    async def answer(request: Any, context: Any) -> Any:
+    `message` is the class of its request.
+    """
+
+    async def answer(data: bytes, context: Any) -> Any:
         call = Call(context)
         try:
-            response = await handler(request, call)
+            response = await handler(parsed(message, data), call)
         except Exception as error:
             log_unexpected(error)
             await call.fail(error)
@@ -122,6 +126,18 @@ def unary(handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
             return response
 
     return answer
+
+
+def parsed(message: Any, data: bytes) -> Any:
+    """Return the message in `data`. Raises BadRequest where there is none.
+
+    Where gRPC does it itself, what a client got wrong counts as an error of ours.
+    """
+    try:
+        return message.FromString(data)
+    except DecodeError as error:
+        name = message.DESCRIPTOR.full_name
+        raise BadRequest(f"what was sent is no {name}; are the stubs the right ones?") from error
 
 
 def log_unexpected(error: Exception) -> None:

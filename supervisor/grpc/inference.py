@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from google.protobuf import json_format
 
-from ..errors import Stopping
+from ..errors import Stopping, SupervisorError
 from ..http.routes import Kind, Route
-from .calls import Call, detail, log_unexpected, route_to
+from .calls import Call, detail, log_unexpected, parsed, route_to
 from .infer import SCHEMA, from_worker, to_worker
 from .worker_body import decode
 
@@ -64,9 +64,10 @@ class Inference:
     async def stream(self, _: object, context: Any) -> None:
         """Answer the requests of a stream, one after the other; an error is an answer too."""
         try:
-            while (request := await self._next(context)) is not grpc.aio.EOF:
+            while (data := await self._next(context)) is not grpc.aio.EOF:
+                request = parsed(_messages.ModelInferRequest, data)
                 await context.write(await self._answer(request, Call(context)))
-        except Stopping as error:
+        except SupervisorError as error:
             await Call(context).fail(error)
 
     async def _answer(self, request: Any, call: Call) -> Any:

@@ -87,8 +87,7 @@ class GrpcServer:
         if rpc.streaming:
             make = grpc.stream_stream_rpc_method_handler
         return make(
-            self._inference.stream if rpc.streaming else unary(handlers[rpc.name]),
-            request_deserializer=rpc.request.FromString,
+            self._inference.stream if rpc.streaming else unary(handlers[rpc.name], rpc.request),
             response_serializer=rpc.response.SerializeToString,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -260,6 +261,17 @@ def test_nothing_stays_behind_after_many_calls(shared_supervisor: Supervisor) ->
     assert last_threads <= threads
 
 
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_what_is_no_message(shared_supervisor: Supervisor, method: str) -> None:
+    with channel_to(shared_supervisor) as channel:
+        call = channel.stream_stream(f"/inference.GRPCInferenceService/{method}")
+        with pytest.raises(grpc.RpcError) as error:
+            next(call(iter([b"\xff\xff"])))
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "is no inference.ModelInferRequest" in error.value.details()
+    assert "Traceback" not in shared_supervisor.log()
+
+
 def test_health(shared_supervisor: Supervisor) -> None:
     with channel_to(shared_supervisor) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -289,6 +301,34 @@ def test_no_port_means_no_grpc(supervisor: Supervisor) -> None:
     assert supervisor.client.status().grpc is None
     libraries = [m.path for m in psutil.Process(supervisor.pid).memory_maps()]
     assert not [path for path in libraries if "cygrpc" in path]
+
+
+@pytest.fixture
+def without_grpc(tmp_path: Path) -> dict[str, str]:
+    """The environment of a Python that has no grpcio."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_GRPC)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+
+
+WITHOUT_GRPC = """
+import sys
+
+class NotThere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("grpc", "google"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NotThere())
+"""
+
+
+def test_without_the_extra_there_is_no_grpc(
+    start_supervisor: Callable[..., Supervisor], without_grpc: dict[str, str]
+) -> None:
+    supervisor = start_supervisor(*FLAGS, environment=without_grpc)
+    assert supervisor.client.status().grpc is None
+    supervisor.client.load("m", runtime="echo")
+    assert supervisor.client.predict_json("m", {"instances": [[1.0]]})
 
 
 def test_fork_support_of_grpc_does_not_disturb(start_supervisor: Callable[..., Supervisor]) -> None:
