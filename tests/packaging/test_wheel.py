@@ -58,6 +58,12 @@ def test_modelsup_stays_a_namespace(wheel: zipfile.ZipFile) -> None:
     assert "modelsup/__init__.py" not in wheel.namelist()
 
 
+def test_carries_the_messages_of_grpc(wheel: zipfile.ZipFile) -> None:
+    files = {f"modelsup/supervisor/grpc/{p.name}" for p in ROOT.glob("supervisor/grpc/*.proto")}
+    assert files
+    assert files <= set(wheel.namelist())
+
+
 def test_has_the_entry_points(wheel: zipfile.ZipFile) -> None:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(metadata(wheel, "entry_points.txt"))
