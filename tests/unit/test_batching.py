@@ -216,3 +216,26 @@ def test_the_queue_may_hold_nothing_but_cancelled_requests() -> None:
         assert (await batcher.submit(request(2)))["y"].item() == 4
 
     assert [values for _, values in run(main).calls] == [[2]]
+
+
+def test_the_stack_in_a_frameworks_message_is_left_out() -> None:
+    message = """Graph execution error:
+
+Detected at node ParseExample defined at (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+
+  File "somewhere/program.py", line 3, in main
+Feature: x is required but could not be found.
+\t [[{{node ParseExample}}]] [Op:__inference_pruned_308]"""
+
+    class Picky(Doubler):
+        def call(self, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            raise InvalidArgumentError(message)
+
+    async def main() -> None:
+        with pytest.raises(CallFailed) as error:
+            await Batcher(Picky(), 64).submit(request(1))
+        assert str(error.value) == "Feature: x is required but could not be found."
+        assert error.value.user_error
+
+    asyncio.run(main())

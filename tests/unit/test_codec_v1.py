@@ -72,6 +72,27 @@ def test_an_input_may_be_called_b64() -> None:
     assert decode({"inputs": {"b64": [5]}}, named).inputs["b64"].tolist() == [5]
 
 
+def test_a_last_dimension_of_one_may_be_left_out() -> None:
+    """As TensorFlow Serving's own example does; then the answer leaves it out as well."""
+    column = TensorInfo("x", "float32", (None, 1))
+    for document in ({"instances": [1, 2]}, {"inputs": [1, 2]}, {"inputs": {"x": [1, 2]}}):
+        request = decode(document, column)
+        assert request.inputs["x"].tolist() == [[1], [2]]
+        outputs = {"y": np.array([[3.0], [4.0]]), "z": np.array([[5, 6], [7, 8]])}
+        body = json.loads(v1.encode(request, outputs))
+        if "instances" in document:
+            assert body == {"predictions": [{"y": 3.0, "z": [5, 6]}, {"y": 4.0, "z": [7, 8]}]}
+        else:
+            assert body == {"outputs": {"y": [3.0, 4.0], "z": [[5, 6], [7, 8]]}}
+    assert json.loads(v1.encode(decode({"instances": [[1]]}, column), {"y": np.ones((1, 1))})) == {
+        "predictions": [[1.0]]
+    }
+    with pytest.raises(BadInput, match="got shape"):
+        decode({"instances": [[1, 2]]}, column)
+    with pytest.raises(BadInput, match="got shape"):
+        decode({"instances": [1, 2]}, TensorInfo("x", "float32", (None, 2)))
+
+
 def test_no_instances_are_an_empty_batch() -> None:
     request = decode({"instances": []}, IDS, TensorInfo("x", "float32", (None, 3)))
     assert request.rows == 0
