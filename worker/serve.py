@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .codecs.base import Body, Request
     from .contract import LaunchSpec
-    from .forms import Encode, Form, Headers, Outputs
+    from .forms import Form, Headers, Outputs
     from .runtimes.base import Model
 
     Message: TypeAlias = MutableMapping[str, Any]
@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 _SECRET_HEADER: Final = SECRET_HEADER.encode()
 _LARGE: Final = 64 * 1024  # bytes; a larger body is decoded beside the event loop
-_PERHAPS_WORTH_PACKING: Final = compression.WORTH_IT // 8  # bytes; as JSON they may be 8 times
 _WATCH_AFTER: Final = 0.01  # seconds
 _LONGEST_ERROR: Final = 4000  # characters
 _KEEP_ALIVE: Final = 365 * 24 * 3600  # seconds; it is the supervisor that closes connections
@@ -78,8 +77,7 @@ class App:
             reply = await self._reply(scope, receive)
         except _ClientGone:
             return
-        size = sum(map(len, reply.buffers))
-        headers = [*reply.headers, (b"content-length", b"%d" % size)]
+        headers = [*reply.headers, (b"content-length", b"%d" % _size(reply))]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         last = len(reply.buffers) - 1
         for number, buffer in enumerate(reply.buffers):
@@ -134,12 +132,15 @@ class App:
             request = decode(body)
         del body
         outputs = await self._compute(request, receive)
-        size = sum(array.nbytes for array in outputs.values())
-        if b"accept-encoding" in headers and size > _PERHAPS_WORTH_PACKING:
-            encode = _packing(encode, headers[b"accept-encoding"])
-        elif size <= _LARGE:
-            return encode(request, outputs)
-        return await loop.run_in_executor(self._codec_threads, encode, request, outputs)
+        if sum(array.nbytes for array in outputs.values()) > _LARGE:
+            reply = await loop.run_in_executor(self._codec_threads, encode, request, outputs)
+        else:
+            reply = encode(request, outputs)
+        del request, outputs
+        if b"accept-encoding" in headers and _size(reply) >= compression.WORTH_IT:
+            accepted = headers[b"accept-encoding"]
+            return await loop.run_in_executor(self._codec_threads, _packed, reply, accepted)
+        return reply
 
     def _unpacked(self, body: Body, headers: Headers) -> Body:
         encoding = headers[b"content-encoding"].decode("latin-1")
@@ -208,21 +209,18 @@ async def _piece(receive: Receive) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-def _packing(encode: Encode, accepted: bytes) -> Encode:
-    """Return `encode`, followed by the compression that a client accepts, where it pays."""
+def _size(reply: Reply) -> int:
+    return sum(map(len, reply.buffers))
+
+
+def _packed(reply: Reply, accepted: bytes) -> Reply:
+    """Return a reply in the compression that its client accepts, if there is one."""
     encoding = compression.chosen(accepted)
     if encoding is None:
-        return encode
-
-    def packed(request: Request, outputs: Outputs) -> Reply:
-        reply = encode(request, outputs)
-        if sum(map(len, reply.buffers)) < compression.WORTH_IT:
-            return reply
-        told = ((b"content-encoding", encoding.encode()), (b"vary", b"accept-encoding"))
-        buffers = compression.packed(reply.buffers, encoding)
-        return reply._replace(buffers=buffers, headers=(*reply.headers, *told))
-
-    return packed
+        return reply
+    told = ((b"content-encoding", encoding.encode()), (b"vary", b"accept-encoding"))
+    buffers = compression.packed(reply.buffers, encoding)
+    return reply._replace(buffers=buffers, headers=(*reply.headers, *told))
 
 
 def build_app(model: Model, spec: LaunchSpec) -> App:
