@@ -13,7 +13,7 @@ import pytest
 from modelsup.worker.codecs.base import BadInput, TooLarge, UnsupportedBody
 from modelsup.worker.codecs.image import MOST_PIXELS, image_input
 from modelsup.worker.contract import Signature, TensorInfo
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 Array = np.ndarray[Any, Any]
 PIXELS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 10
@@ -104,6 +104,13 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
 
 
+def chatty() -> bytes:
+    """Return a PNG whose comment unpacks to megabytes."""
+    comment = PngImagePlugin.PngInfo()
+    comment.add_text("said", "much" * 10**6, zip=True)
+    return file_of(PIXELS, pnginfo=comment)
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "message"),
     [
@@ -111,6 +118,7 @@ def bomb() -> bytes:
         (b"hello", UnsupportedBody, "neither a JPEG nor a PNG"),
         (file_of(PIXELS, "GIF"), UnsupportedBody, "neither a JPEG nor a PNG"),
         (file_of(NOISE)[:5000], BadInput, "the image is damaged"),
+        (chatty(), BadInput, "the image is damaged: Decompressed data too large"),
         (bomb(), TooLarge, f"{MOST_PIXELS} are the most"),
     ],
 )

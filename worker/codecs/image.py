@@ -71,6 +71,8 @@ class ImageInput:
             file = Image.open(io.BytesIO(body), formats=_READ)
         except OSError:
             raise UnsupportedBody("the body is neither a JPEG nor a PNG image") from None
+        except ValueError as error:  # such as a comment that unpacks to megabytes
+            raise BadInput(f"the image is damaged: {error}") from None
         width, height = file.size
         if width * height > MOST_PIXELS:
             raise TooLarge(f"the image has {width} x {height} pixels; {MOST_PIXELS} are the most")
