@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from ..domain import NAME
-from ..errors import SupervisorError, UnknownModel
+from ..errors import Invalid, SupervisorError, UnknownModel
 from ..http.problem import BadRequest, retry_after_of, status_of
 from ..http.routes import Route
 
@@ -39,6 +39,7 @@ CODES: Final = {  # by HTTP status
     507: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 WORKER_KEY: Final = "x-modelsup-worker"
+CLIENT_KEY: Final = "x-modelsup-client"
 ERROR_KEY: Final = "x-modelsup-error"
 REQUEST_ID: Final = "x-request-id"
 LONGEST_DETAIL: Final = 2000  # bytes; a client refuses metadata of more than 8 KiB, encoded
@@ -60,18 +61,36 @@ class WorkerRefused(Exception):
 class Call:
     """What belongs together for the time of one call; `wish` is what HTTP has as a JSON body.
 
-    `headers` are those of the client that go on to a worker.
+    `headers` are those of the client that go on to a worker; `client` is the name under which it
+    holds a model, "" where it names none.
     """
 
-    __slots__ = ("_context", "_trailing", "headers", "wish")
+    __slots__ = ("_context", "_trailing", "client", "headers", "wish")
 
     def __init__(self, context: Any) -> None:
         self.wish: dict[str, Any] = {}
         self._context = context
         metadata = context.invocation_metadata() or ()
+        self.client = next((value for key, value in metadata if key == CLIENT_KEY), "")
         passed = [(key, value) for key, value in metadata if key in _TO_WORKER]
         self.headers = [(key.encode(), value.encode()) for key, value in passed]
         self._trailing = [(key, value) for key, value in passed if key == REQUEST_ID]
+
+    def route_to(
+        self, kind: Kind, model: str, version: str | None = None, label: str | None = None
+    ) -> Route:
+        """Return the route of a prediction: to a model, or to the client's current one.
+
+        Raises Invalid where both are named.
+        """
+        if not self.client:
+            return route_to(kind, model, version, label)
+        if model or version or label:
+            raise Invalid(
+                f"the call names model {model!r} and, as {CLIENT_KEY}, a client; leave out one: "
+                "with a client, name and version of the model stay empty"
+            )
+        return Route(kind, client=self.client)
 
     async def read_json(self) -> dict[str, Any]:
         """Return the wish."""

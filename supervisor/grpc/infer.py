@@ -65,7 +65,7 @@ def from_worker(request: Any, answer: Answer) -> Any:
     All are raw where one has a type that has no typed form.
     """
     response = SCHEMA.messages.ModelInferResponse(
-        model_name=request.model_name, model_version=answer.version, id=answer.identity
+        model_name=answer.model, model_version=answer.version, id=answer.identity
     )
     is_typed = not request.raw_input_contents and any(
         entry.HasField("contents") for entry in request.inputs

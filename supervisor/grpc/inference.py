@@ -55,7 +55,8 @@ class Inference:
 
     async def infer(self, request: Any, call: Call) -> Any:
         """Answer a ModelInferRequest."""
-        route = route_to(Kind.V2_INFER, request.model_name, request.model_version or None)
+        version = request.model_version or None
+        route = call.route_to(Kind.V2_INFER, request.model_name, version)
         headers, body = to_worker(request)
         reply = await self._workers.post(route, _PATH, [*headers, *call.headers], body)
         call.note(reply)

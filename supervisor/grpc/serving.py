@@ -54,7 +54,7 @@ class Serving:
         }
 
     async def _predict(self, request: Any, call: Call) -> Any:
-        route = _route(Kind.V1_PREDICT, request.model_spec)
+        route = call.route_to(Kind.V1_PREDICT, *_wanted(request.model_spec))
         headers, body = predict.to_worker(request, self._limit)
         answer = await self._post(route, headers, body, call)
         response = predict.from_worker(answer)
@@ -91,7 +91,7 @@ class Serving:
         return response
 
     async def _examples(self, kind: Kind, spec: Any, given: Any, call: Call) -> Answer:
-        route = _route(kind, spec)
+        route = call.route_to(kind, *_wanted(spec))
         signatures = await self._workers.signatures(route)
         method = examples.CLASSIFY if kind == Kind.V1_CLASSIFY else examples.REGRESS
         headers, body = examples.to_worker(given, method, spec.signature_name, signatures)
@@ -108,7 +108,7 @@ class Serving:
         wanted = list(request.metadata_field)
         if wanted != [_METADATA_FIELD]:
             raise Invalid(f"metadata_field must be {_METADATA_FIELD!r} alone, not {wanted}")
-        route = _route(Kind.V1_METADATA, request.model_spec)
+        route = route_to(Kind.V1_METADATA, *_wanted(request.model_spec))
         _, payload = await self._info.answer(route, call)
         signatures = _messages.SignatureDefMap()
         json_format.ParseDict(payload["metadata"][_METADATA_FIELD], signatures)
@@ -120,7 +120,7 @@ class Serving:
         return response
 
     async def _status(self, request: Any, call: Call) -> Any:
-        route = _route(Kind.V1_STATUS, request.model_spec)
+        route = route_to(Kind.V1_STATUS, *_wanted(request.model_spec))
         _, payload = await self._info.answer(route, call)
         return json_format.ParseDict(payload, _messages.GetModelStatusResponse())
 
@@ -132,11 +132,11 @@ async def _no_reload(request: Any, call: Call) -> Any:
     )
 
 
-def _route(kind: Kind, spec: Any) -> Route:
+def _wanted(spec: Any) -> tuple[str, str | None, str | None]:
+    """Return the name, the version and the label of a ModelSpec."""
     choice = spec.WhichOneof("version_choice")
     version = str(spec.version.value) if choice == "version" else None
-    label = spec.version_label if choice == "version_label" else None
-    return route_to(kind, spec.name, version, label)
+    return spec.name, version, spec.version_label if choice == "version_label" else None
 
 
 def _kind_of(method: str) -> Kind:
@@ -151,7 +151,7 @@ def _kind_of(method: str) -> Kind:
 
 
 def _fill_spec(spec: Any, asked: Any, answer: Answer) -> None:
-    spec.name = asked.name
+    spec.name = answer.model
     spec.signature_name = asked.signature_name or "serving_default"
     _fill_version(spec, answer.version)
 

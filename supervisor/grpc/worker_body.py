@@ -45,6 +45,7 @@ def checked(tensor: Tensor) -> Tensor:
 class Answer(NamedTuple):
     """What a worker answered."""
 
+    model: str
     version: str
     identity: str
     outputs: list[Tensor]
@@ -92,4 +93,5 @@ def decode(headers: Headers, body: bytes) -> Answer:
         data = binary[size : size + length]
         outputs.append(Tensor(entry["name"], entry["datatype"], entry["shape"], data))
         size += length
-    return Answer(document["model_version"], document.get("id", ""), outputs)
+    name, version = document["model_name"], document["model_version"]
+    return Answer(name, version, document.get("id", ""), outputs)

@@ -81,11 +81,12 @@ def test_a_request_of_a_worker() -> None:
 
 
 def test_an_answer_without_outputs_is_all_json() -> None:
-    assert decode([], b'{"model_version":"1","outputs":[]}') == Answer("1", "", [])
+    body = b'{"model_name":"m","model_version":"1","outputs":[]}'
+    assert decode([], body) == Answer("m", "1", "", [])
 
 
 def answer_of(*tensors: Tensor) -> Answer:
-    return Answer("1", "", list(tensors))
+    return Answer("m", "1", "", list(tensors))
 
 
 def test_types_without_a_typed_form_make_an_answer_raw() -> None:
