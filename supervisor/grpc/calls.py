@@ -70,7 +70,7 @@ class Call:
     def __init__(self, context: Any) -> None:
         self.wish: dict[str, Any] = {}
         self._context = context
-        metadata = context.invocation_metadata() or ()
+        metadata = [(k, v) for k, v in context.invocation_metadata() or () if isinstance(v, str)]
         self.client = next((value for key, value in metadata if key == CLIENT_KEY), "")
         passed = [(key, value) for key, value in metadata if key in _TO_WORKER]
         self.headers = [(key.encode(), value.encode()) for key, value in passed]
