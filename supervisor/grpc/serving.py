@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf import json_format
 
@@ -14,7 +14,7 @@ from .calls import route_to
 from .worker_body import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..http.model_info import ModelInfo
     from ..http.routes import Route
@@ -28,8 +28,33 @@ MODELS: Final = "tensorflow.serving.ModelService"
 _PATH: Final = b"/v2/infer"  # the worker's way for tensors in binary
 _METADATA_FIELD: Final = "signature_def"
 _TYPE_URL: Final = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
-_METHODS: Final = "tensorflow/serving/"
 _messages: Final = predict.SCHEMA.messages
+
+
+class _Verb(NamedTuple):
+    """Classify or Regress: what differs between the two."""
+
+    kind: Kind
+    method: str  # as signatures name it
+    result: Callable[[Answer], Any]
+    response: Any
+    field: str  # of an InferenceResult
+
+
+_CLASSIFY: Final = _Verb(
+    Kind.V1_CLASSIFY,
+    examples.CLASSIFY,
+    examples.classified,
+    _messages.ClassificationResponse,
+    "classification_result",
+)
+_REGRESS: Final = _Verb(
+    Kind.V1_REGRESS,
+    examples.REGRESS,
+    examples.regressed,
+    _messages.RegressionResponse,
+    "regression_result",
+)
 
 
 class Serving:
@@ -42,8 +67,8 @@ class Serving:
         self.handlers: Mapping[str, Mapping[str, Handler]] = {
             PREDICTIONS: {
                 "Predict": self._predict,
-                "Classify": self._classify,
-                "Regress": self._regress,
+                "Classify": self._of_examples(_CLASSIFY),
+                "Regress": self._of_examples(_REGRESS),
                 "MultiInference": self._multi_inference,
                 "GetModelMetadata": self._metadata,
             },
@@ -61,40 +86,31 @@ class Serving:
         _fill_spec(response.model_spec, request.model_spec, answer)
         return response
 
-    async def _classify(self, request: Any, call: Call) -> Any:
-        response = _messages.ClassificationResponse()
-        spec = request.model_spec
-        answer = await self._examples(Kind.V1_CLASSIFY, spec, request.input, call)
-        response.result.CopyFrom(examples.classified(answer))
-        _fill_spec(response.model_spec, spec, answer)
-        return response
+    def _of_examples(self, verb: _Verb) -> Handler:
+        """Return the handler of Classify or Regress."""
 
-    async def _regress(self, request: Any, call: Call) -> Any:
-        response = _messages.RegressionResponse()
-        spec = request.model_spec
-        answer = await self._examples(Kind.V1_REGRESS, spec, request.input, call)
-        response.result.CopyFrom(examples.regressed(answer))
-        _fill_spec(response.model_spec, spec, answer)
-        return response
+        async def handle(request: Any, call: Call) -> Any:
+            spec = request.model_spec
+            answer = await self._ask(verb, spec, request.input, call)
+            response = verb.response(result=verb.result(answer))
+            _fill_spec(response.model_spec, spec, answer)
+            return response
+
+        return handle
 
     async def _multi_inference(self, request: Any, call: Call) -> Any:
         response = _messages.MultiInferenceResponse()
         for task in request.tasks:
-            kind = _kind_of(task.method_name)
-            answer = await self._examples(kind, task.model_spec, request.input, call)
-            result = response.results.add()
-            if kind == Kind.V1_CLASSIFY:
-                result.classification_result.CopyFrom(examples.classified(answer))
-            else:
-                result.regression_result.CopyFrom(examples.regressed(answer))
+            verb = _verb_of(task.method_name)
+            answer = await self._ask(verb, task.model_spec, request.input, call)
+            result = response.results.add(**{verb.field: verb.result(answer)})
             _fill_spec(result.model_spec, task.model_spec, answer)
         return response
 
-    async def _examples(self, kind: Kind, spec: Any, given: Any, call: Call) -> Answer:
-        route = call.route_to(kind, *_wanted(spec))
+    async def _ask(self, verb: _Verb, spec: Any, given: Any, call: Call) -> Answer:
+        route = call.route_to(verb.kind, *_wanted(spec))
         signatures = await self._workers.signatures(route)
-        method = examples.CLASSIFY if kind == Kind.V1_CLASSIFY else examples.REGRESS
-        headers, body = examples.to_worker(given, method, spec.signature_name, signatures)
+        headers, body = examples.to_worker(given, verb.method, spec.signature_name, signatures)
         return await self._post(route, headers, body, call)
 
     async def _post(
@@ -139,14 +155,14 @@ def _wanted(spec: Any) -> tuple[str, str | None, str | None]:
     return spec.name, version, spec.version_label if choice == "version_label" else None
 
 
-def _kind_of(method: str) -> Kind:
-    if method == _METHODS + examples.CLASSIFY:
-        return Kind.V1_CLASSIFY
-    if method == _METHODS + examples.REGRESS:
-        return Kind.V1_REGRESS
+def _verb_of(name: str) -> _Verb:
+    """Return the verb of a task. Raises Invalid."""
+    for verb in (_CLASSIFY, _REGRESS):
+        if name == f"tensorflow/serving/{verb.method}":
+            return verb
     raise Invalid(
-        f"method_name {method!r} is neither {_METHODS + examples.CLASSIFY!r} "
-        f"nor {_METHODS + examples.REGRESS!r}"
+        f"method_name {name!r} is neither 'tensorflow/serving/classify' "
+        "nor 'tensorflow/serving/regress'"
     )
 
 
