@@ -139,7 +139,6 @@ class Memory:
     pss: int
     uss: int
     rss: int
-    locked: int = 0  # of the pss
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,7 @@ def process_memory(pid: int) -> Memory | None:
     if not sizes:
         return None
     private = ("Private_Clean", "Private_Dirty", "Private_Hugetlb")
-    uss = sum(sizes.get(name, 0) for name in private)
-    return Memory(sizes["Pss"], uss, sizes["Rss"], sizes.get("Locked", 0))
+    return Memory(sizes["Pss"], sum(sizes.get(name, 0) for name in private), sizes["Rss"])
 
 
 def tree_memory(pid: int) -> Memory | None:
