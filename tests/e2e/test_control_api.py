@@ -123,6 +123,7 @@ STATUS = {
     "workers": int,
     "clients": int,
     "forkservers": list,
+    "grpc": (str,),
 }
 MEMORY = {
     "host": {
