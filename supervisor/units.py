@@ -72,6 +72,23 @@ def parse_duration(value: object) -> float:
     return float(seconds)
 
 
+def parse_keep_alive(value: object) -> float:
+    """Return how many seconds a model stays without a request; -1.0 for a negative value: always.
+
+    Takes what `parse_duration` takes, and the same with a minus. Raises UnitError.
+    """
+    try:
+        if isinstance(value, str) and value.strip().startswith("-"):
+            parse_duration(value.strip()[1:])
+            return -1.0
+        if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+            parse_duration(-value)
+            return -1.0
+        return parse_duration(value)
+    except UnitError as error:
+        raise UnitError(f"{error}; 0 is after each request, a negative number never") from None
+
+
 def format_bytes(size: int) -> str:
     """Return a size for people, in powers of 1000: "512 B", "48.3 MB", "-1.2 GB"."""
     sign, rest = ("-" if size < 0 else ""), abs(size)

@@ -135,6 +135,15 @@ class Fleet:
             message = f"it answered nothing for {silent:.0f} s while a request waited"
             worker.condemn(Failure("hung", message))
 
+    def keep_alive(self, worker: Worker, seconds: float) -> None:
+        """Set how long a worker stays after its last request; always, if negative.
+
+        It holds until the next call, or a load of the model.
+        """
+        slot = self._slots.find(worker.key)
+        if slot is not None:
+            slot.keep_alive(None if seconds < 0 else seconds)
+
     # --- catalogue ---
 
     def put_model(
@@ -197,6 +206,8 @@ class Fleet:
         entry = self._catalogue.get(name)
         slot = await self._slots.get(entry, None)
         already = slot.current is not None and slot.current.state is State.READY
+        if already:
+            self._slots.renew(slot, entry)  # what a request said of its idle time ends here
         slot.explicit = True
         slot.forget_failure()
         ready = self._spawn(slot.ensure_ready())

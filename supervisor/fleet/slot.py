@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 _OVER: Final = frozenset({State.GONE, State.FAILED, State.STUCK, State.LEAKED})
+_LOOK_AGAIN: Final = 1.0  # seconds until a model to go after a request is looked at, while held
 
 
 class Owner(Protocol):
@@ -88,7 +89,7 @@ class Slot:
         self.queued = 0  # wishes that wait for room
         self.waiting = 0
         self.restarts = 0
-        self.idle_ttl = 0.0  # seconds; 0: never unloaded for idleness
+        self.idle_ttl: float | None = None  # seconds; None: never idle; 0: after each request
         self.wear = Wear()
         self._owner = owner
         self._clock = clock
@@ -100,13 +101,19 @@ class Slot:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._wear_watch: WearWatch | None = None
 
-    def renew(self, entry: CatalogueEntry, idle_ttl: float) -> None:
+    def renew(self, entry: CatalogueEntry, idle_ttl: float | None) -> None:
         """Take what the catalogue says now; how a worker was loaded stays as it was."""
         self.entry = entry
         self.pinned = entry.options.pin
         self.idle_ttl = idle_ttl
         if self.current is not None and self.current.state is State.READY:
             self._arm()
+
+    def keep_alive(self, idle_ttl: float | None) -> None:
+        """Set the idle time from now on, until the next call, or a load of the model."""
+        self.idle_ttl = idle_ttl
+        if self.current is not None and self.current.state is State.READY:
+            self._arm_idle_timer()
 
     @property
     def workers(self) -> list[Worker]:
@@ -391,19 +398,32 @@ class Slot:
 
     def _arm_idle_timer(self) -> None:
         self._disarm_idle_timer()
-        if self.idle_ttl > 0:
-            self._idle_timer = asyncio.get_running_loop().call_later(self.idle_ttl, self._on_idle)
+        if self.idle_ttl:
+            self._look_in(self.idle_ttl)
+        elif self.idle_ttl is not None and self.current is not None and self.current.traffic.total:
+            self._look_in(_LOOK_AGAIN)  # the end of a request comes first, where one is under way
+
+    def _look_in(self, seconds: float) -> None:
+        self._disarm_idle_timer()
+        self._idle_timer = asyncio.get_running_loop().call_later(seconds, self._on_idle)
+
+    def on_requests_ended(self) -> None:
+        """Unload if the last request in flight, which ended just now, was to be the last."""
+        if self.idle_ttl == 0:
+            self._on_idle()
 
     def _on_idle(self) -> None:
         """Unload if the time since the end of the last request is up; else look again later."""
-        worker = self.current
-        if worker is None or worker.state is not State.READY:
+        worker, ttl = self.current, self.idle_ttl
+        if worker is None or worker.state is not State.READY or ttl is None:
             return
-        loop = asyncio.get_running_loop()
-        idle_for = self._clock.monotonic() - worker.traffic.last_end
-        left = self.idle_ttl - idle_for
-        if left > 0 or worker.traffic.in_flight or self.pinned or self._owner.is_leased(self):
-            self._idle_timer = loop.call_later(max(left, self.idle_ttl / 10, 0.01), self._on_idle)
+        left = ttl - (self._clock.monotonic() - worker.traffic.last_end)
+        if left > 0 or self._needs(worker):
+            self._look_in(max(left, ttl / 10, 0.01) if ttl else _LOOK_AGAIN)
             return
         self._tell("idle", "unloading an idle model", worker=worker.uid)
         self._go()
+
+    def _needs(self, worker: Worker) -> bool:
+        used = worker.traffic.in_flight or self.waiting
+        return bool(used) or self.pinned or self._owner.is_leased(self)

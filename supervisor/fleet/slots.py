@@ -171,7 +171,9 @@ class Slots:
             entry.options.recycle_above or self._defaults.recycle_above,
             self._defaults.request_timeout,
         )
-        slot.renew(entry, self._defaults.idle_ttl if ttl is None else ttl)
+        if ttl is None:
+            ttl = self._defaults.idle_ttl or -1.0
+        slot.renew(entry, None if ttl < 0 else ttl)
 
     def _refuse_when_stopping(self) -> None:
         if self.stopping:
@@ -296,6 +298,10 @@ class Slots:
             classes=options.classes,
         )
 
+        def on_idle() -> None:
+            slot.on_requests_ended()
+            self.admission.poke()
+
         def measure(opened: Worker) -> None:
             self._spawn(self._learn_context(slot, opened))
 
@@ -304,7 +310,7 @@ class Slots:
             spec,
             self._services,
             slot.on_worker_change,
-            on_idle=self.admission.poke,
+            on_idle=on_idle,
             on_device_open=measure,
             restarts=slot.restarts,
         )

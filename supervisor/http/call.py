@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from ..units import UnitError, parse_keep_alive
 from .problem import BadRequest, problem_headers, status_of
 from .request_body import RequestBody
 
@@ -27,8 +28,9 @@ LINGER: Final = 5.0  # seconds that a client gets to notice an answer that came 
 WORKER_HEADER: Final = b"x-modelsup-worker"
 ERROR_HEADER: Final = b"x-modelsup-error"
 REQUEST_ID: Final = b"x-request-id"
+KEEP_ALIVE: Final = b"x-modelsup-keep-alive"
 
-_NOTED: Final = frozenset({b"content-length", b"transfer-encoding", REQUEST_ID})
+_NOTED: Final = frozenset({b"content-length", b"transfer-encoding", REQUEST_ID, KEEP_ALIVE})
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -39,7 +41,7 @@ class Call:
     waited for to read.
     """
 
-    __slots__ = ("_request_id", "_send", "body", "headers", "sending", "started")
+    __slots__ = ("_keep_alive", "_request_id", "_send", "body", "headers", "sending", "started")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_size: int) -> None:
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -47,6 +49,7 @@ class Call:
         self.sending = False
         self._send = send
         self._request_id: bytes | None = None
+        self._keep_alive: bytes | None = None
         declared: int | None = 0
         for name, value in self.headers:
             if name in _NOTED:
@@ -54,9 +57,25 @@ class Call:
                     self._request_id = value
                 elif name == b"content-length" and declared is not None and value.isdigit():
                     declared = int(value)
+                elif name == KEEP_ALIVE:
+                    self._keep_alive = value
                 else:
                     declared = None
+        if self._keep_alive is not None:  # it is not for the worker
+            self.headers = [header for header in self.headers if header[0] != KEEP_ALIVE]
         self.body = RequestBody(receive, declared, max_body_size)
+
+    def keep_alive(self) -> float | None:
+        """Return how long the model is to stay after this request, in seconds; None if not said.
+
+        A negative number stands for "always". Raises BadRequest.
+        """
+        if self._keep_alive is None:
+            return None
+        try:
+            return parse_keep_alive(self._keep_alive.decode("latin-1"))
+        except UnitError as error:
+            raise BadRequest(f"the header X-Modelsup-Keep-Alive: {error}") from error
 
     async def pass_on(self, response: UpstreamResponse, worker: str, patience: Patience) -> None:
         """Send a worker's answer to the client. Raises WorkerDied when it ends early."""

@@ -98,6 +98,7 @@ class Gateway:
     async def _predict(self, route: Route, call: Call) -> None:
         body = call.body
         body.check_declared()
+        keep_alive = call.keep_alive()
         patience = Patience(body, self._limits.request_timeout)
         patience.start()
         worker = None
@@ -105,6 +106,8 @@ class Gateway:
             await body.fill(BUFFERED)
             worker = self._finder.ready(route) or await self._wake(route, patience)
             worker.begin()
+            if keep_alive is not None:
+                self._router.keep_alive(worker, keep_alive)
             completed = False
             try:
                 await self._relay(worker, _WORKER_PATHS[route.kind], call, patience)

@@ -12,7 +12,7 @@ import orjson
 
 from ..domain import NAME, Options
 from ..errors import Invalid
-from ..units import UnitError, parse_duration, parse_size
+from ..units import UnitError, parse_duration, parse_keep_alive, parse_size
 from .problem import BadRequest, UnsupportedMediaType
 from .protocol_options import classes_of, image_of, labels_of
 
@@ -128,6 +128,10 @@ class Fields:
     def duration(self, name: str, lowest: float = 0.0) -> float | None:
         """Take a duration of at least `lowest`, in seconds."""
         return self._unit(name, parse_duration, lowest)
+
+    def keep_alive(self, name: str) -> float | None:
+        """Take an idle time in seconds; a negative one stands for "always"."""
+        return self._unit(name, parse_keep_alive, -1.0)
 
     def pattern(self, name: str, rule: re.Pattern[str], expected: str) -> str | None:
         """Take text of a certain form."""
@@ -319,7 +323,7 @@ def _options(fields: Fields) -> Options:
         ram=fields.size("ram"),
         device=fields.pattern("device", _DEVICE, "'cpu' or 'gpu:N'"),
         pin=fields.flag("pin"),
-        ttl=fields.duration("ttl", 0.001),
+        ttl=fields.keep_alive("ttl"),
         threads=fields.count("threads", 1, MOST_THREADS),
         priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
         max_requests=fields.count("max_requests", 1, MOST_REQUESTS),

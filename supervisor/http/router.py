@@ -72,6 +72,10 @@ class Router(Protocol):
         """Say that a request got no answer in time."""
         ...
 
+    def keep_alive(self, worker: Any, seconds: float) -> None:
+        """Set how long a worker stays after its last request; always, if negative."""
+        ...
+
     def models(self) -> Sequence[ModelView]:
         """Return all models of the catalogue."""
         ...

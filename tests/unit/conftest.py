@@ -195,7 +195,7 @@ class Workshop:
             spec,
             self.machine.services,
             slot.on_worker_change,
-            on_idle=lambda: None,
+            on_idle=slot.on_requests_ended,
             restarts=slot.restarts,
         )
 

@@ -108,7 +108,6 @@ def test_no_body_and_null_mean_what_was_before() -> None:
         ({"options": {"device": "tpu"}}, "'options.device'", "'cpu' or 'gpu:N'"),
         ({"options": {"pin": "yes"}}, "'options.pin'", "true or false"),
         ({"options": {"ttl": "soon"}}, "'options.ttl'", "30s"),
-        ({"options": {"ttl": 0}}, "'options.ttl'", "at least"),
         ({"options": {"threads": 0}}, "'options.threads'", "1 to 1024"),
         ({"options": {"threads": 1.5}}, "'options.threads'", "whole number"),
         ({"options": {"threads": False}}, "'options.threads'", "whole number"),

@@ -272,3 +272,53 @@ def test_a_new_idle_time_holds_for_a_ready_worker(machine: Any, workshop: Any) -
         await workshop.until("unloaded")
 
     machine.run(story())
+
+
+def test_an_idle_time_of_zero_ends_a_model_with_its_last_request(
+    machine: Any, workshop: Any
+) -> None:
+    async def story() -> None:
+        await workshop.ready()
+        worker = workshop.slot.current
+        worker.begin()
+        worker.begin()
+        workshop.slot.keep_alive(0.0)
+        worker.end(completed=True)
+        assert workshop.slot.state == "ready"
+        worker.end(completed=True)
+        assert workshop.slot.state == "draining"  # at once, by no timer
+        await workshop.until("unloaded")
+
+    machine.run(story())
+
+
+@pytest.mark.parametrize("reason", ["pinned", "leased", "not used yet"])
+def test_an_idle_time_of_zero_spares_a_model_that_is_needed(
+    machine: Any, workshop: Any, reason: str
+) -> None:
+    async def story() -> None:
+        await workshop.ready()
+        worker = workshop.slot.current
+        workshop.slot.pinned = reason == "pinned"
+        workshop.leased = reason == "leased"
+        workshop.slot.keep_alive(0.0)
+        if reason != "not used yet":
+            worker.begin()
+            worker.end(completed=True)
+        assert workshop.slot.state == "ready"
+
+    machine.run(story())
+
+
+def test_a_request_may_say_that_a_model_stays(machine: Any, workshop: Any) -> None:
+    async def story() -> None:
+        workshop.slot.renew(workshop.slot.entry, 0.01)
+        await workshop.ready()
+        workshop.slot.keep_alive(None)
+        machine.now += 60
+        await elapsed(0.05)
+        assert workshop.slot.state == "ready"
+        workshop.slot.keep_alive(0.01)
+        await workshop.until("unloaded")
+
+    machine.run(story())
