@@ -29,6 +29,12 @@ def duration(value: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+def idle_time(value: str) -> float:
+    """Read a duration, or the same with a minus, which stands for "always". Raises BadParameter."""
+    text = value.strip()
+    return -duration(text[1:]) if text.startswith("-") else duration(text)
+
+
 def complete_models(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -78,7 +84,11 @@ _LOAD_OPTIONS: Final = (
     click.option("--ram", metavar="SIZE", help="Hard cap on its own host memory, such as 2GB."),
     click.option("--device", metavar="DEVICE", help="gpu:0, gpu:1, ... or cpu."),
     click.option("--pin", is_flag=True, default=None, help="Never evict it."),
-    click.option("--ttl", type=duration, help="Unload it after so long without use."),
+    click.option(
+        "--ttl",
+        type=idle_time,
+        help="Unload it after so long without use; 0: after each request; -1: never.",
+    ),
     click.option(
         "--threads", type=click.IntRange(1), help="Most threads that one operation may use."
     ),

@@ -15,7 +15,7 @@ from .errors import TimedOut
 from .event_stream import server_sent
 from .options import Options, checked, load_body
 from .session import Session
-from .transport import DEFAULT_URL, Transport, parsed
+from .transport import DEFAULT_URL, Transport, keep_alive_header, parsed
 from .views import ClientInfo, Event, EventList, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ class Client:
         signature: str | None = None,
         *,
         timeout: float | None = None,
+        keep_alive: float | str | None = None,
     ) -> Array | dict[str, Array]:
         """Return the model's outputs: one array, or arrays by name where it has several.
 
@@ -179,9 +180,12 @@ class Client:
         name for several. Shapes and dtypes are the model's; the worker converts numbers to its
         dtype where that keeps their values. Tensors travel in binary. Raises InvalidRequest,
         NotFound, Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds.
+
+        `keep_alive` is how long the model stays without a request from now on, in seconds or as
+        "10m": 0 unloads it after this request, a negative number keeps it.
         """
         path = f"/v2/models/{checked(name, 'model')}/infer"
-        return self.predictor.predict(path, name, x, signature, timeout)
+        return self.predictor.predict(path, name, x, signature, timeout, keep_alive)
 
     def predict_json(
         self,
@@ -190,13 +194,14 @@ class Client:
         *,
         content_type: str = "application/json",
         timeout: float | None = None,
+        keep_alive: float | str | None = None,
     ) -> Any:
         """Send a TensorFlow Serving `:predict` body as it is; return the parsed answer.
 
         With another `content_type`, such as "image/jpeg", the body is of that type.
         """
         path = f"/v1/models/{checked(name, 'model')}:predict"
-        headers = {"Content-Type": content_type}
+        headers = {"Content-Type": content_type, **keep_alive_header(keep_alive)}
         return self._transport.json(
             "POST", path, body=body, headers=headers, timeout=timeout, repeatable=True
         )

@@ -16,8 +16,9 @@ class Options(TypedDict, total=False):
     """Options of a load. A size is bytes or "4GB", "512MB", "1.5GiB".
 
     `gpu_memory_fraction` is a share of the GPU's memory, 0 to 1. `device` is "gpu:0" or "cpu".
-    `ttl` unloads the model after so many seconds without use. `threads` bounds the threads of one
-    operation. `priority` is its rank in the queue for memory, 0 if not given; higher goes first.
+    `ttl` unloads the model after so many seconds without use: 0 after each request, a negative
+    number never. `threads` bounds the threads of one operation. `priority` is its rank in the queue
+    for memory, 0 if not given; higher goes first.
     A worker is replaced, between two requests, once it has served `max_requests` or its own memory
     has grown past `recycle_above`.
 

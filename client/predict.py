@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import tensors
 from .errors import InvalidRequest, ModelsupError
-from .transport import parsed
+from .transport import keep_alive_header, parsed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,6 +49,7 @@ class Predictor:
         x: object,
         signature: str | None = None,
         timeout: float | None = None,
+        keep_alive: float | str | None = None,
     ) -> Array | dict[str, Array]:
         """Return the outputs for `x`: one array, or arrays by name where there are several.
 
@@ -56,16 +57,16 @@ class Predictor:
         """
         if isinstance(x, Mapping):
             inputs = {str(name): tensors.as_array(str(name), value) for name, value in x.items()}
-            return self._exchange(path, model, inputs, signature, timeout)
+            return self._exchange(path, model, inputs, signature, timeout, keep_alive)
         remembered = self._remembered(model, signature)
         only = remembered or self._ask(model, signature)
         try:
-            return self._exchange(path, model, _named(x, only), signature, timeout)
+            return self._exchange(path, model, _named(x, only), signature, timeout, keep_alive)
         except InvalidRequest:
             self._forget(model)
             if remembered is None or self._ask(model, signature) == remembered:
                 raise
-        return self.predict(path, model, x, signature, timeout)
+        return self.predict(path, model, x, signature, timeout, keep_alive)
 
     def _exchange(
         self,
@@ -74,6 +75,7 @@ class Predictor:
         inputs: Mapping[str, Array],
         signature: str | None,
         timeout: float | None,
+        keep_alive: float | str | None,
     ) -> Array | dict[str, Array]:
         body, header_length = tensors.encode(inputs, signature)
         answer = self._transport.send(
@@ -83,6 +85,7 @@ class Predictor:
             headers={
                 "Content-Type": "application/octet-stream",
                 tensors.HEADER_LENGTH: str(header_length),
+                **keep_alive_header(keep_alive),
             },
             timeout=timeout,
             repeatable=True,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .errors import ModelsupError, UnknownClient
 from .options import Options, checked
+from .transport import keep_alive_header
 
 if TYPE_CHECKING:
     import os
@@ -94,10 +95,12 @@ class Session:
         signature: str | None = None,
         *,
         timeout: float | None = None,
+        keep_alive: float | str | None = None,
     ) -> Array | dict[str, Array]:
         """Return the current model's outputs for `x`, as `Client.predict` does."""
         path = f"/clients/{self.id}/infer"
-        return self._client.predictor.predict(path, self.model, x, signature, timeout)
+        predictor = self._client.predictor
+        return predictor.predict(path, self.model, x, signature, timeout, keep_alive)
 
     def predict_json(
         self,
@@ -105,13 +108,14 @@ class Session:
         *,
         content_type: str = "application/json",
         timeout: float | None = None,
+        keep_alive: float | str | None = None,
     ) -> Any:
         """Send a TensorFlow Serving `:predict` body to the current model; return the answer.
 
         With another `content_type`, such as "image/jpeg", the body is of that type.
         """
         path = f"/clients/{self.id}/predict"
-        headers = {"Content-Type": content_type}
+        headers = {"Content-Type": content_type, **keep_alive_header(keep_alive)}
         return self._transport.json(
             "POST", path, body=body, headers=headers, timeout=timeout, repeatable=True
         )

@@ -138,6 +138,11 @@ class Transport:
         return Unreachable(f"the exchange with {self.url} failed: {error}", code="unreachable")
 
 
+def keep_alive_header(keep_alive: float | str | None) -> dict[str, str]:
+    """Return the header that says how long a model is to stay after a request."""
+    return {} if keep_alive is None else {"X-Modelsup-Keep-Alive": str(keep_alive)}
+
+
 def parsed(answer: requests.Response) -> Any:
     """Return the JSON of an answer. Raises ModelsupError where it is something else."""
     try:

@@ -15,7 +15,7 @@ import click
 
 from ..context import Context, pass_context
 from ..output import say
-from ..parameters import complete_clients, complete_models, duration
+from ..parameters import complete_clients, complete_models, duration, idle_time
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,6 +41,11 @@ _IMAGES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/pn
 @click.option("--signature", metavar="NAME", help="Which signature of the model to call.")
 @click.option("--timeout", type=duration, help="Longest wait for the answer.")
 @click.option(
+    "--keep-alive",
+    type=idle_time,
+    help="How long the model stays unused from now on; 0: not at all; -1: always.",
+)
+@click.option(
     "--output",
     "output_path",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -54,6 +59,7 @@ def predict(
     client_id: str | None,
     signature: str | None,
     timeout: float | None,
+    keep_alive: float | None,
     output_path: Path | None,
 ) -> None:
     """Ask model NAME for a prediction and print it as JSON.
@@ -65,7 +71,7 @@ def predict(
     name, given = _name_and_input(arguments, client_id)
     raw = _read(given)
     with context.client() as client:
-        target = _Target(client, name, client_id)
+        target = _Target(client, name, client_id, keep_alive)
         if raw.startswith((_NPY_MAGIC, _NPZ_MAGIC)):
             outputs = target.predict(_arrays(raw), signature, timeout)
             _write(outputs, output_path)
@@ -85,22 +91,31 @@ def predict(
 class _Target:
     """Whom to ask: a model, or a client's current one."""
 
-    def __init__(self, client: Client, name: str | None, client_id: str | None) -> None:
+    def __init__(
+        self, client: Client, name: str | None, client_id: str | None, keep_alive: float | None
+    ) -> None:
         self._client = client
         self._name = name
+        self._keep_alive = keep_alive
         self._session = None if client_id is None else client.session(client_id)
 
     def predict(self, x: Arrays, signature: str | None, timeout: float | None) -> Arrays:
         if self._session is not None:
-            return self._session.predict(x, signature, timeout=timeout)
+            return self._session.predict(x, signature, timeout=timeout, keep_alive=self._keep_alive)
         assert self._name is not None, "one of name and client is given"
-        return self._client.predict(self._name, x, signature, timeout=timeout)
+        return self._client.predict(
+            self._name, x, signature, timeout=timeout, keep_alive=self._keep_alive
+        )
 
     def predict_json(self, body: bytes, kind: str, timeout: float | None) -> Any:
         if self._session is not None:
-            return self._session.predict_json(body, content_type=kind, timeout=timeout)
+            return self._session.predict_json(
+                body, content_type=kind, timeout=timeout, keep_alive=self._keep_alive
+            )
         assert self._name is not None, "one of name and client is given"
-        return self._client.predict_json(self._name, body, content_type=kind, timeout=timeout)
+        return self._client.predict_json(
+            self._name, body, content_type=kind, timeout=timeout, keep_alive=self._keep_alive
+        )
 
 
 def _name_and_input(arguments: tuple[str, ...], client_id: str | None) -> tuple[str | None, str]:

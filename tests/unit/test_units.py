@@ -13,6 +13,7 @@ from modelsup.supervisor.units import (
     format_bytes,
     format_seconds,
     parse_duration,
+    parse_keep_alive,
     parse_size,
 )
 
@@ -152,3 +153,17 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     for parse in (parse_size, parse_duration):
         with suppress(UnitError):
             assert parse(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("0", 0.0), (0, 0.0), ("30s", 30.0), ("10m", 600.0), ("-1", -1.0), (-5, -1.0), ("-2h", -1.0)],
+)
+def test_a_keep_alive_is_a_duration_or_negative(given: object, seconds: float) -> None:
+    assert parse_keep_alive(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "", "-", "--1", "-1y", True, None, float("-inf")])
+def test_a_keep_alive_that_is_neither_is_refused(given: object) -> None:
+    with pytest.raises(UnitError, match="a negative number never"):
+        parse_keep_alive(given)
