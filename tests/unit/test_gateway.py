@@ -93,6 +93,7 @@ class Router:
         self.asked = asyncio.Event()
         self.withdrawn = asyncio.Event()
         self.hung: list[Any] = []
+        self.kept: list[float] = []
         self.views = {"m": view("m")}
         self.acts: list[tuple[str, str]] = []
         self.error: Exception | None = None
@@ -129,6 +130,9 @@ class Router:
 
     def report_hung(self, worker: Any) -> None:
         self.hung.append(worker)
+
+    def keep_alive(self, worker: Any, seconds: float) -> None:
+        self.kept.append(seconds)
 
     def models(self) -> list[ModelView]:
         return list(self.views.values())
@@ -247,11 +251,14 @@ def head_of(length: int, status: str = "200 OK") -> bytes:
     return b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n" % (status.encode(), length)
 
 
+PASSED = ("traceparent", "x-request-id", "x-modelsup-keep-alive")
+
+
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer each request with its path and body."""
     while True:
         path, headers, body = await read_request(reader)
-        kept = {name: headers[name] for name in ("traceparent", "x-request-id") if name in headers}
+        kept = {name: headers[name] for name in PASSED if name in headers}
         answer = json.dumps({"path": path, "body": body.decode(), "kept": kept}).encode()
         writer.write(head_of(len(answer)) + answer)
 
@@ -296,6 +303,29 @@ def test_the_request_id_and_the_trace_pass_through() -> None:
             assert answer["kept"] == {"traceparent": "00-1-2-03", "x-request-id": "r7"}
             _, headers, _ = await client.call("POST", "/v1/models/no:predict", traced)
             assert headers["x-request-id"] == "r7"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models/m:predict", "/v2/models/m/infer", "/clients/john/infer"]
+)
+def test_how_long_a_model_stays_is_for_the_fleet_alone(path: str) -> None:
+    async def test() -> None:
+        async with stack(echo) as it:
+            client = await it.connect()
+            given = {"content-length": "2", "x-request-id": "7"}
+            status, _, answer = await client.call("POST", path, given, b"{}")
+            assert (status, it.router.kept) == (200, [])
+            for text in ("0", "1.5m", "-1"):
+                more = {**given, "X-Modelsup-Keep-Alive": text}
+                status, _, answer = await client.call("POST", path, more, b"{}")
+                assert (status, answer["kept"]) == (200, {"x-request-id": "7"})
+            assert it.router.kept == [0.0, 90.0, -1.0]
+            more["X-Modelsup-Keep-Alive"] = "soon"
+            status, _, answer = await client.call("POST", path, more, b"{}")
+            assert (status, it.router.worker.begun) == (400, 4)
+            assert "X-Modelsup-Keep-Alive: expected a duration" in answer["error"]
 
     run(test())
 
