@@ -31,6 +31,12 @@ GONE_SECONDS = 2.0  # after a SIGKILL of the supervisor
 CLI = [sys.executable, "-m", "modelsup.cli"]
 
 
+def pytest_configure() -> None:
+    """Let SIGINT reach what the tests start, also where a shell in the background ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Supervisor:
     """A supervisor that runs in a process of its own, with a home folder that marks its tree."""
 
