@@ -46,6 +46,7 @@ class LocalLauncher:
         self._forkservers: dict[str, Forkserver] = {}
         self._handles: dict[str, LocalHandle] = {}
         self._starting: dict[str, Exit | None] = {}  # worker id → its end, if that came first
+        self._idle_timers: dict[str, asyncio.TimerHandle] = {}  # by runtime
 
     def forkservers(self) -> list[Forkserver]:
         """Return the forkservers that live."""
@@ -146,8 +147,7 @@ class LocalLauncher:
         self._logs.finish(spec.model, spec.uid)
         self._kill_orphans(spec)
         if self._forkserver_ttl:
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._forkserver_ttl, self._end_idle_forkserver, spec.runtime)
+            self._look_again(spec.runtime, self._forkserver_ttl)
 
     def _kill_orphans(self, spec: LaunchSpec) -> None:
         forkservers = {forkserver.pid for forkserver in self._forkservers.values()}
@@ -157,15 +157,32 @@ class LocalLauncher:
                 extra={"worker": spec.uid, "pid": orphan.pid, "command": orphan.cmdline},
             )
 
-    def _end_idle_forkserver(self, runtime: str) -> None:
-        """End a forkserver that no worker has needed since the one whose end armed this."""
+    def _look_again(self, runtime: str, seconds: float) -> None:
+        """Look after so long whether the forkserver is idle; one look is due at a time."""
+        if timer := self._idle_timers.pop(runtime, None):
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._idle_timers[runtime] = loop.call_later(seconds, self._end_if_idle, runtime)
+
+    def _end_if_idle(self, runtime: str) -> None:
+        """End a forkserver that no worker has needed for its time, or look again later.
+
+        Its word on a worker's end may come after our own, so its time may not be up yet.
+        """
         forkserver = self._forkservers.get(runtime)
-        if forkserver is not None and forkserver.idle_for() >= self._forkserver_ttl:
-            logger.info("ending an idle forkserver", extra={"runtime": runtime})
-            forkserver.close()
+        if forkserver is None:
+            return
+        left = self._forkserver_ttl - forkserver.idle_for()
+        if left > 0:
+            self._look_again(runtime, left)
+            return
+        logger.info("ending an idle forkserver", extra={"runtime": runtime})
+        forkserver.close()
 
     def close(self) -> None:
         """End all forkservers."""
+        for timer in self._idle_timers.values():
+            timer.cancel()
         for forkserver in self.forkservers():
             forkserver.close()
 
