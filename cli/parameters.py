@@ -83,7 +83,7 @@ _LOAD_OPTIONS: Final = (
     click.option("--gpu-memory", metavar="SIZE", help="Hard cap: this much, such as 4GB."),
     click.option("--ram", metavar="SIZE", help="Hard cap on its own host memory, such as 2GB."),
     click.option("--device", metavar="DEVICE", help="gpu:0, gpu:1, ... or cpu."),
-    click.option("--pin", is_flag=True, default=None, help="Never evict it."),
+    click.option("--pin/--no-pin", default=None, help="Never evict it, or do again."),
     click.option(
         "--ttl",
         type=idle_time,
@@ -97,9 +97,9 @@ _LOAD_OPTIONS: Final = (
     ),
     click.option(
         "--max-requests",
-        type=click.IntRange(1),
+        type=click.IntRange(0),
         metavar="N",
-        help="Replace its worker once that has served so many requests.",
+        help="Replace its worker once that has served so many requests; 0: never.",
     ),
     click.option(
         "--recycle-above",

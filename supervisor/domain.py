@@ -13,18 +13,18 @@ Outcome = Literal["drained", "forced", "crashed"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a model is to be loaded. None: the supervisor's default."""
+    """How a model is to be loaded. None: not said, so what was said before, or the default."""
 
     gpu_memory_fraction: float | None = None
     gpu_memory: int | None = None  # bytes
     ram: int | None = None  # bytes
     device: str | None = None  # "cpu", "gpu:N"
-    pin: bool = False
+    pin: bool | None = None
     ttl: float | None = None  # seconds idle before unload; None: the default
     threads: int | None = None
-    priority: int = 0  # in the queue for memory; higher goes first
-    max_requests: int | None = None  # then the worker is replaced
-    recycle_above: int | None = None  # bytes of private host memory; then the worker is replaced
+    priority: int | None = None  # in the queue for memory; higher goes first
+    max_requests: int | None = None  # then the worker is replaced; 0: never
+    recycle_above: int | None = None  # bytes of private host memory, in the same way
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input
     classes: str | None = None  # absolute path of a file with the names of the classes

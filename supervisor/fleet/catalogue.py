@@ -114,6 +114,6 @@ class Catalogue:
 
 
 def merged(old: Options, new: Options) -> Options:
-    """Return `old` with all that `new` sets."""
+    """Return `old` with all that `new` says, be it false or 0."""
     values = {field.name: getattr(new, field.name) for field in fields(new)}
-    return replace(old, **{name: v for name, v in values.items() if v not in (None, False, 0)})
+    return replace(old, **{name: v for name, v in values.items() if v is not None})

@@ -66,7 +66,7 @@ def model_view(
         state=main.state if main else "unloaded",
         workers=tuple(s.current.uid for s in slots if s.current),
         clients=clients,
-        pinned=entry.options.pin,
+        pinned=bool(entry.options.pin),
         options=entry.options,
         failure=main.failure if main else None,
         signatures=(worker.signatures or None) if worker else None,

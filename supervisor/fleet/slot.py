@@ -76,7 +76,7 @@ class Slot:
         self.key = key
         self.entry = entry
         self.path = path
-        self.pinned = entry.options.pin
+        self.pinned = bool(entry.options.pin)
         self.explicit = False  # asked for by `load`; stays when a superseded wish is cleaned up
         self.current: Worker | None = None
         self.successor: Worker | None = None  # takes over from `current` when it is ready
@@ -104,7 +104,7 @@ class Slot:
     def renew(self, entry: CatalogueEntry, idle_ttl: float | None) -> None:
         """Take what the catalogue says now; how a worker was loaded stays as it was."""
         self.entry = entry
-        self.pinned = entry.options.pin
+        self.pinned = bool(entry.options.pin)
         self.idle_ttl = idle_ttl
         if self.current is not None and self.current.state is State.READY:
             self._arm()
@@ -124,7 +124,7 @@ class Slot:
     @property
     def priority(self) -> int:
         """Return its rank in the queue for room."""
-        return self.entry.options.priority
+        return self.entry.options.priority or 0
 
     @property
     def state(self) -> str:

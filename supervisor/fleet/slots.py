@@ -167,8 +167,8 @@ class Slots:
         """Let a slot take what the catalogue says now."""
         ttl = entry.options.ttl
         slot.wear = Wear(
-            entry.options.max_requests or self._defaults.max_requests,
-            entry.options.recycle_above or self._defaults.recycle_above,
+            _said(entry.options.max_requests, self._defaults.max_requests),
+            _said(entry.options.recycle_above, self._defaults.recycle_above),
             self._defaults.request_timeout,
         )
         if ttl is None:
@@ -403,3 +403,7 @@ class Slots:
             write(*values)
         except StoreFailed as error:
             logger.error("this will not survive a restart: %s", error)  # noqa: TRY400
+
+
+def _said(value: int | None, default: int) -> int:
+    return default if value is None else value

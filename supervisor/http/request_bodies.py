@@ -87,9 +87,13 @@ class Fields:
 
     def flag(self, name: str) -> bool:
         """Take true or false; absent is false."""
+        return bool(self.optional_flag(name))
+
+    def optional_flag(self, name: str) -> bool | None:
+        """Take true or false."""
         value = self._take(name)
         if value is None or isinstance(value, bool):
-            return bool(value)
+            return value
         raise self._error(name, "expected true or false", value)
 
     def switch(self, name: str) -> bool:
@@ -121,9 +125,9 @@ class Fields:
             raise self._error(name, f"expected a whole number from {lowest} to {highest}", value)
         return value
 
-    def size(self, name: str) -> int | None:
-        """Take a size over 0, in bytes."""
-        return self._unit(name, parse_size, 1)
+    def size(self, name: str, lowest: int = 1) -> int | None:
+        """Take a size of at least `lowest` bytes."""
+        return self._unit(name, parse_size, lowest)
 
     def duration(self, name: str, lowest: float = 0.0) -> float | None:
         """Take a duration of at least `lowest`, in seconds."""
@@ -322,12 +326,12 @@ def _options(fields: Fields) -> Options:
         gpu_memory=fields.size("gpu_memory"),
         ram=fields.size("ram"),
         device=fields.pattern("device", _DEVICE, "'cpu' or 'gpu:N'"),
-        pin=fields.flag("pin"),
+        pin=fields.optional_flag("pin"),
         ttl=fields.keep_alive("ttl"),
         threads=fields.count("threads", 1, MOST_THREADS),
-        priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
-        max_requests=fields.count("max_requests", 1, MOST_REQUESTS),
-        recycle_above=fields.size("recycle_above"),
+        priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY),
+        max_requests=fields.count("max_requests", 0, MOST_REQUESTS),
+        recycle_above=fields.size("recycle_above", 0),
         labels=labels_of(fields),
         image=image_of(fields),
         classes=classes_of(fields),

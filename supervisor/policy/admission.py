@@ -287,7 +287,8 @@ def _too_large(snapshot: Snapshot, candidates: Sequence[Candidate]) -> str:
         for name, size in candidate.charges.items():
             budget = snapshot.budgets.get(name, 0)
             if size > budget:
+                what = "host memory" if name == HOST else name
                 texts.append(
-                    f"it needs {size / 1e6:.0f} MB of {name}, the budget is {budget / 1e6:.0f} MB"
+                    f"it needs {size / 1e6:.0f} MB of {what}, the budget is {budget / 1e6:.0f} MB"
                 )
     return "; ".join(texts)

@@ -216,6 +216,21 @@ def test_catalogue(api: Api, echo_model: Callable[..., str]) -> None:
     assert api("GET", "models/new", 404)["code"] == "unknown_model"
 
 
+def test_an_option_that_is_given_as_false_or_0_undoes_what_was_said(
+    api: Api, echo_model: Callable[..., str]
+) -> None:
+    """It was taken for one that is not given: a pin, once set, could not be taken back."""
+    said = {"pin": True, "priority": 5, "max_requests": 9, "recycle_above": "1GB", "ttl": "10m"}
+    undone = {"pin": False, "priority": 0, "max_requests": 0, "recycle_above": 0, "ttl": 0}
+    api("PUT", "models/new", 201, json={"source": echo_model("new"), "options": said})
+    kept = api("PUT", "models/new", 200, json={"options": {"threads": 1}})
+    assert kept["pinned"]
+    assert kept["options"]["priority"] == 5
+    changed = api("PUT", "models/new", 200, json={"options": undone})
+    assert not changed["pinned"]
+    assert {name: changed["options"][name] for name in undone} == undone
+
+
 def test_load_and_unload(api: Api, echo_model: Callable[..., str]) -> None:
     loaded = api("POST", "models/l/load", json={"source": echo_model("l")})
     check(loaded, LOADED)

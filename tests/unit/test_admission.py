@@ -202,7 +202,7 @@ def test_only_those_that_are_in_the_way_are_named() -> None:
 
 def test_larger_than_the_budget_is_refused_in_numbers() -> None:
     decision = decide(host_of(100_000_000, resident("a", 1)), [cpu(150_000_000)])
-    assert decision == Refuse("it needs 150 MB of host, the budget is 100 MB")
+    assert decision == Refuse("it needs 150 MB of host memory, the budget is 100 MB")
 
 
 def test_no_device_at_all_is_refused() -> None:
