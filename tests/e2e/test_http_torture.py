@@ -273,6 +273,7 @@ def test_a_client_that_goes_at_any_byte_leaves_nothing_behind(
 ) -> None:
     """Half of a request is never taken for a whole one."""
     whole = framed(CHUNKED, chunk(LENGTH, TWO) + END) if coded else post(b"a", 2.0)
+    converse(module_supervisor, FIRST + LAST)  # leaves a connection to each worker open
     before = calls(module_supervisor, "a")
     files = module_supervisor.open_files()
     for position in range(len(whole)):
