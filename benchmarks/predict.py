@@ -130,7 +130,7 @@ def _report(
             f"added p50 at 1 connection: {ratios['added_p50_ms_at_1']:.3f} ms",
             f"share of direct throughput at 16: {ratios['share_of_direct_at_16']:.0%}",
             f"times Flask and requests at 16: {ratios['over_flask_proxy_at_16']:.1f}",
-            f"medians of {rounds} runs of {seconds:g} s; the load generator shares the machine",
+            f"medians; runs: {rounds}, {seconds:g} s each; the load generator shares the machine",
             "flask-proxy and in-process run on Werkzeug's threaded server with keep-alive",
         ],
         data={

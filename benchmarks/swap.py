@@ -97,7 +97,7 @@ def _report(models: Sequence[str], samples: Samples, rounds: int) -> Report:
         title="Swap: unload A, load B, first right answer of B",
         columns=("model", "side", "median s", "min .. max s", "CPU s", "times modelsup"),
         lines=lines,
-        notes=[f"{rounds} rounds, sides interleaved; {_partners(models)}"],
+        notes=[f"rounds: {rounds}, sides interleaved; {_partners(models)}"],
         data={"settings": {"rounds": rounds}, "rows": rows, "ratios": ratios},
     )
 
@@ -110,4 +110,5 @@ def _line(
 
 
 def _partners(models: Sequence[str]) -> str:
-    return ", ".join(f"{model} in place of {PARTNERS[model]}" for model in models)
+    pairs = ((model, PARTNERS[model]) for model in models)
+    return ", ".join(f"{new} in place of {'another' if old == new else old}" for new, old in pairs)

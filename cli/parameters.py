@@ -83,7 +83,7 @@ _LOAD_OPTIONS: Final = (
     click.option("--gpu-memory", metavar="SIZE", help="Hard cap: this much, such as 4GB."),
     click.option("--ram", metavar="SIZE", help="Hard cap on its own host memory, such as 2GB."),
     click.option("--device", metavar="DEVICE", help="gpu:0, gpu:1, ... or cpu."),
-    click.option("--pin/--no-pin", default=None, help="Never evict it, or do again."),
+    click.option("--pin/--no-pin", default=None, help="Never evict it, or take that back."),
     click.option(
         "--ttl",
         type=idle_time,

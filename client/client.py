@@ -15,7 +15,7 @@ from .errors import TimedOut
 from .event_stream import server_sent
 from .options import Options, checked, load_body
 from .session import Session
-from .transport import DEFAULT_URL, Transport, keep_alive_header, parsed
+from .transport import DEFAULT_URL, Transport, parsed
 from .views import ClientInfo, Event, EventList, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 if TYPE_CHECKING:
@@ -201,10 +201,7 @@ class Client:
         With another `content_type`, such as "image/jpeg", the body is of that type.
         """
         path = f"/v1/models/{checked(name, 'model')}:predict"
-        headers = {"Content-Type": content_type, **keep_alive_header(keep_alive)}
-        return self._transport.json(
-            "POST", path, body=body, headers=headers, timeout=timeout, repeatable=True
-        )
+        return self._transport.predict_json(path, body, content_type, timeout, keep_alive)
 
     @property
     def predictor(self) -> Predictor:

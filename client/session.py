@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .errors import ModelsupError, UnknownClient
 from .options import Options, checked
-from .transport import keep_alive_header
 
 if TYPE_CHECKING:
     import os
@@ -115,10 +114,7 @@ class Session:
         With another `content_type`, such as "image/jpeg", the body is of that type.
         """
         path = f"/clients/{self.id}/predict"
-        headers = {"Content-Type": content_type, **keep_alive_header(keep_alive)}
-        return self._transport.json(
-            "POST", path, body=body, headers=headers, timeout=timeout, repeatable=True
-        )
+        return self._transport.predict_json(path, body, content_type, timeout, keep_alive)
 
     def release(self) -> Released:
         """End the lease. Raises UnknownClient where there is none."""

@@ -92,6 +92,18 @@ class Transport:
         """Send as `send` does and return the parsed JSON of the answer."""
         return parsed(self.send(method, path, **request))
 
+    def predict_json(
+        self,
+        path: str,
+        body: Mapping[str, Any] | bytes,
+        content_type: str,
+        timeout: float | None,
+        keep_alive: float | str | None,
+    ) -> Any:
+        """Send a body to a V1 predict path and return the parsed JSON of the answer."""
+        headers = {"Content-Type": content_type, **keep_alive_header(keep_alive)}
+        return self.json("POST", path, body=body, headers=headers, timeout=timeout, repeatable=True)
+
     def chunks(self, answer: requests.Response) -> Iterator[bytes]:
         """Yield the body of a streamed answer as it arrives."""
         try:

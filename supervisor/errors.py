@@ -63,6 +63,12 @@ class SourceConflict(SupervisorError):
     code = "source_conflict"
 
 
+class StillLoaded(SupervisorError):
+    """Not possible while the model is loaded."""
+
+    code = "conflict"
+
+
 class Superseded(SupervisorError):
     """A later request of the same client took the place of this one."""
 

@@ -167,7 +167,8 @@ class LocalLauncher:
     def _end_if_idle(self, runtime: str) -> None:
         """End a forkserver that no worker has needed for its time, or look again later.
 
-        Its word on a worker's end may come after our own, so its time may not be up yet.
+        A timer may come a moment early, and a worker's end be known here before the forkserver
+        tells of it: then its time is not up yet.
         """
         forkserver = self._forkservers.get(runtime)
         if forkserver is None:

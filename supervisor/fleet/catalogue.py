@@ -114,6 +114,11 @@ class Catalogue:
 
 
 def merged(old: Options, new: Options) -> Options:
-    """Return `old` with all that `new` says, be it false or 0."""
+    """Return `old` with all that `new` says, be it false or 0.
+
+    Of the two ways to say a GPU cap the one that is given takes the place of the other.
+    """
+    if new.gpu_memory is not None or new.gpu_memory_fraction is not None:
+        old = replace(old, gpu_memory=None, gpu_memory_fraction=None)
     values = {field.name: getattr(new, field.name) for field in fields(new)}
     return replace(old, **{name: v for name, v in values.items() if v is not None})

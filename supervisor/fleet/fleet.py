@@ -14,6 +14,7 @@ from ..errors import (
     LoadFailed,
     NotLoaded,
     SourceConflict,
+    StillLoaded,
     Superseded,
     TimedOut,
     UnknownClient,
@@ -177,12 +178,10 @@ class Fleet:
             raise Invalid(str(error), model=entry.name) from error
 
     def remove_model(self, name: str) -> None:
-        """Forget a model. Raises UnknownModel, or Held while it is loaded."""
+        """Forget a model. Raises UnknownModel, or StillLoaded."""
         self._catalogue.get(name)
-        slots = self._slots.loaded(name)
-        if slots:
-            holders = self._clients.holders(s.key for s in slots)
-            raise Held(f"model {name} is loaded; unload it first", model=name, clients=holders)
+        if self._slots.loaded(name):
+            raise StillLoaded(f"model {name} is loaded; unload it first", model=name)
         self._catalogue.remove(name)
         self._slots.forget_model(name)
 

@@ -62,7 +62,7 @@ _V2_SERVER: Final = {
     (): Kind.V2_SERVER,
     ("health", "live"): Kind.V2_SERVER_LIVE,
     ("health", "ready"): Kind.V2_SERVER_READY,
-    ("models", "stats"): Kind.V2_STATISTICS,  # of all models; so no model may be called "stats"
+    ("models", "stats"): Kind.V2_STATISTICS,  # of all; one called "stats" has no metadata
     ("repository", "index"): Kind.V2_INDEX,
 }
 _V2_REPOSITORY: Final = {"load": Kind.V2_LOAD, "unload": Kind.V2_UNLOAD}

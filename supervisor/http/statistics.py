@@ -32,18 +32,24 @@ async def statistics_of(router: Router, model: str, version: str | None) -> list
 
 async def statistics_of_all(router: Router) -> list[Told]:
     """Return the statistics of all that is loaded; a worker that does not answer is left out."""
-    told: list[Told] = []
-    for view in router.models():
-        for worker in _workers(router, view.name, None):
-            with suppress(SupervisorError):
-                told.append(await _ask(worker, view.name))
-    return told
+    asked = [
+        _ask_or_none(worker, view.name)
+        for view in router.models()
+        for worker in _workers(router, view.name, None)
+    ]
+    return [told for told in await asyncio.gather(*asked) if told is not None]
 
 
 def _workers(router: Router, model: str, version: str | None) -> list[Worker]:
     versions = router.model(model).versions if version is None else (version,)
     found = (router.ready(model, one) for one in versions)
     return [worker for worker in found if worker is not None]
+
+
+async def _ask_or_none(worker: Worker, model: str) -> Told | None:
+    with suppress(SupervisorError):
+        return await _ask(worker, model)
+    return None
 
 
 async def _ask(worker: Worker, model: str) -> Told:

@@ -95,6 +95,22 @@ def test_idle_forkserver_ends(start_supervisor: Callable[..., Any]) -> None:
     assert client.predict_json("a", BODY) == ANSWER
 
 
+def test_idle_forkserver_that_tells_late_of_its_last_worker_ends(
+    start_supervisor: Callable[..., Any],
+) -> None:
+    """The supervisor looked once, while it still counted the worker, and never again."""
+    supervisor = start_supervisor("--forkserver-ttl", "1ms")
+    client = supervisor.client
+    client.load("a", runtime="echo")
+    (forkserver,) = client.status().forkservers
+    process = psutil.Process(forkserver.pid)
+    process.suspend()
+    assert client.unload("a").verified
+    assert client.status().forkservers == (forkserver,)
+    process.resume()
+    supervisor.until(lambda: client.status().forkservers == ())
+
+
 def test_forkserver_leaves_no_descriptors_behind(shared_supervisor: Any) -> None:
     """Loads, unloads, crashes and dead forkservers leave the supervisor's descriptors as before."""
     client = shared_supervisor.client
