@@ -431,7 +431,7 @@ class Fleet:
         return self._model_view(self._catalogue.get(name))
 
     def _model_view(self, entry: CatalogueEntry) -> ModelView:
-        slots = [s for s in self._slots.all() if s.key.model == entry.name]
+        slots = self._slots.of_model(entry.name)
         holders = self._clients.holders(s.key for s in slots)
         return model_view(entry, slots, holders, self._sources.versions(entry))
 

@@ -53,7 +53,7 @@ def model_view(
     clients: tuple[str, ...],
     versions: tuple[str, ...],
 ) -> ModelView:
-    """Show one model. Its state is that of its shared worker, else of a private one."""
+    """Show one model. Its state is that of its first shared worker, else of a private one."""
     main = next((s for s in slots if not s.key.client and s.current), None)
     main = main or next(iter(slots), None)
     worker = main.current if main else None

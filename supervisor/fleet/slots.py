@@ -109,6 +109,12 @@ class Slots:
         """Return all slots."""
         return list(self._slots.values())
 
+    def of_model(self, model: str) -> list[Slot]:
+        """Return the slots of a model, first that of requests that name no version."""
+        latest = self._latest.get(model)
+        found = [slot for slot in self.all() if slot.key.model == model]
+        return sorted(found, key=lambda slot: slot.key != SlotKey(model, latest or ""))
+
     def workers(self) -> list[Worker]:
         """Return the workers that live, the stuck and leaked ones included."""
         return list(self._workers.values())

@@ -79,9 +79,12 @@ def v1_status(views: Mapping[str, ModelView], *, autoload: bool) -> dict[str, An
 
 def current_version(view: ModelView) -> str | None:
     """Return the version that is served, else the one that would be; None without versions."""
-    if view.version is not None:
-        return view.version
-    return max(view.versions, key=_version_order, default=None)
+    return highest(view.versions) if view.version is None else view.version
+
+
+def highest(versions: Iterable[str]) -> str | None:
+    """Return the highest of these versions; None where there is none."""
+    return max(versions, key=_version_order, default=None)
 
 
 def v1_metadata(view: ModelView, version: str, signatures: Iterable[Signature]) -> dict[str, Any]:

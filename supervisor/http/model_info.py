@@ -165,9 +165,15 @@ class ModelInfo:
                 f"Could not find version {route.version} of model {route.model}",
                 model=route.model,
             )
-        return view if route.version is None else self._of_version(view, route.version)
+        return self._of_version(view, route.version or self._default_version(view))
 
-    def _of_version(self, view: ModelView, version: str) -> ModelView:
+    def _default_version(self, view: ModelView) -> str | None:
+        """Return the version that a prediction without one would get; it may not be loaded."""
+        if self._router.ready(view.name, None) is not None:
+            return view.version
+        return metadata.highest(view.versions)
+
+    def _of_version(self, view: ModelView, version: str | None) -> ModelView:
         """Return the view of a model as that of one version, which may be loaded beside others."""
         worker = self._router.ready(view.name, version)
         if worker is not None:

@@ -151,6 +151,21 @@ def test_a_version_can_be_asked_for(versions: str) -> None:
     assert sorted(worker["version"] for worker in workers) == ["1", "2"]
 
 
+def test_a_question_without_a_version_is_about_what_a_prediction_without_one_gets(
+    versions: str,
+) -> None:
+    """It was about whichever version had been loaded first."""
+    v1, v2 = f"{versions}/v1/models/served", f"{versions}/v2/models/served"
+    assert curl(f"{v1}/versions/2:predict", {"inputs": {"of_2": [7]}}).status == 200
+    (only,) = curl(v1).body["model_version_status"]
+    assert (only["version"], only["state"]) == ("2", "AVAILABLE")
+    metadata = curl(f"{v1}/metadata").body
+    assert metadata["model_spec"]["version"] == "10"
+    assert curl(v2).body["inputs"][0]["name"] == "of_10"
+    both = curl(v1).body["model_version_status"]
+    assert [told["version"] for told in both] == ["10", "2"]
+
+
 def test_metadata_is_that_of_the_version(versions: str) -> None:
     """It loads the version that is asked about, whatever else is loaded."""
     v1 = f"{versions}/v1/models/served"

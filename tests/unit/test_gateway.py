@@ -99,8 +99,9 @@ class Router:
         self.error: Exception | None = None
 
     def ready(self, model: str, version: str | None = None) -> Worker | None:
-        is_known = model in self.views and version in (None, "1")
-        return self.worker if self.loading is None and is_known and not self.error else None
+        found = self.views.get(model)
+        is_ready = found is not None and found.state == "ready" and version in (None, "1")
+        return self.worker if self.loading is None and is_ready and not self.error else None
 
     def ready_for_client(self, client: str) -> Worker | None:
         return self.ready("m") if client == "john" else None
