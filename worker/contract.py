@@ -22,7 +22,11 @@ EXIT_BAD_LAUNCH: Final = 4  # the spec or the descriptors were unusable
 # Sent to a worker with `measure_context` once its GPU context was measured. Blocked in workers.
 GO_ON: Final = signal.SIGUSR1
 
-Stage = Literal["loading", "warming", "ready", "failed"]
+# The form of a prepared model: raise it with any change to the files that one has.
+PREPARED_FORMAT: Final = 1
+MANIFEST_NAME: Final = "manifest.json"
+
+Stage = Literal["loading", "warming", "ready", "failed", "prepared"]
 Cause = Literal["bad_model", "load_error", "cuda_oom", "host_oom", "unknown"]
 
 
@@ -71,6 +75,8 @@ class LaunchSpec:
     max_body_size: int = 256 * 2**20  # bytes of a request's body, unpacked
     image: dict[str, Any] | None = None  # how an image becomes the model's input
     classes: str | None = None  # file with the names of the classes, one a line
+    prepared: str | None = None  # folder of the prepared form to load from, where there is one
+    prepare_into: str | None = None  # empty folder: write the prepared form there, serve nothing
     environment: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -94,6 +100,8 @@ class StatusMessage:
     memory: dict[str, int] = field(default_factory=dict)  # private bytes by stage, with "ready"
     framework: str = ""  # name and version, with "ready" and `device_open`
     device_open: bool = False  # with "loading": its GPU is open, and nothing of the model there
+    from_prepared: bool = False  # with "ready": whether the prepared form was loaded
+    prepared_error: str = ""  # with "ready": why a prepared form that was given was not loaded
     cause: Cause | None = None
     message: str = ""
 
@@ -106,6 +114,40 @@ class StatusMessage:
         """Rebuild a message. Raises TypeError, KeyError or ValueError on text of another form."""
         data: dict[str, Any] = json.loads(line)
         data["signatures"] = tuple(signature_from(s) for s in data["signatures"])
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFile:
+    """One file of a prepared model."""
+
+    bytes: int
+    sha256: str  # hexadecimal
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a prepared model is: written last by the process that made and verified it.
+
+    `refused` says why the model cannot be prepared; then there are no files.
+    """
+
+    format: int
+    framework: str  # name and version, such as "tensorflow 2.21.0"
+    device: str  # "cpu" or "gpu": the kind that it was made for
+    source: str  # where it came from, for people
+    files: dict[str, PreparedFile] = field(default_factory=dict)  # by name in the folder
+    refused: str = ""
+
+    def to_json(self) -> str:
+        """Return the form that stands in the file MANIFEST_NAME."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Manifest:
+        """Rebuild a manifest. Raises TypeError, KeyError or ValueError on another form."""
+        data: dict[str, Any] = json.loads(text)
+        data["files"] = {name: PreparedFile(**file) for name, file in data["files"].items()}
         return cls(**data)
 
 

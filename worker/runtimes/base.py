@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -30,6 +31,10 @@ class LoadFailed(Exception):
     def __init__(self, cause: Cause, message: str) -> None:
         super().__init__(message)
         self.cause: Cause = cause
+
+
+class NotPreparable(Exception):
+    """A model that has no prepared form. The message says why, for the user."""
 
 
 class Model(Protocol):
@@ -71,5 +76,16 @@ class Runtime(Protocol):
 
         On a GPU, `on_device_open` is to be called in between: the device is open, and nothing of
         the model is on it.
+        """
+        ...
+
+
+class Preparer(Protocol):
+    """What a runtime offers besides when its models have a faster form to load from."""
+
+    def prepare(self, spec: LaunchSpec, folder: Path) -> None:
+        """Write the prepared form of the model of `spec` into an empty folder, and verify it.
+
+        The caller adds the manifest. Raises NotPreparable, LoadFailed or OSError.
         """
         ...
