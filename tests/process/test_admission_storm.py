@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from modelsup.client import Unavailable
+from modelsup.client import Client, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +20,12 @@ RESERVED = GB // 4
 BUDGET = int(16 * GB * 0.95)
 SIZES = [3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 7]  # GB; together nearly twice what there is
 SECONDS = float(os.environ.get("MODELSUP_TEST_STORM_SECONDS", "15"))
+LAST = "last"  # the model whose end is the last event that counts
 BODY = {"instances": [[1.0]]}
 
 
 class Sampler(threading.Thread):
-    """Looks all the time whether more is charged, or in use, than there is."""
+    """Asks all the time whether more is charged, or in use, than there is."""
 
     def __init__(self, supervisor: Any, gpus: Any) -> None:
         super().__init__()
@@ -39,14 +40,15 @@ class Sampler(threading.Thread):
         """Sample until told to stop."""
         while not self._over.wait(0.02):
             self.samples += 1
-            charged: Counter[str] = Counter()
-            for worker in self._supervisor.client.workers():
-                charged.update(worker.charges)
+            memory = self._supervisor.client.memory()
             used = in_use(self._gpus)
             self.highest |= used
-            for uuid, total in GPUS.items():
-                if charged[uuid] > BUDGET or used[uuid] > total - RESERVED:
-                    self.faults.append(f"{uuid}: {charged[uuid]} charged, {used[uuid]} in use")
+            for gpu in memory.gpus:
+                budgeted = gpu.charged_bytes <= gpu.budget_bytes == BUDGET
+                if not budgeted or used[gpu.uuid] > gpu.total_bytes - RESERVED:
+                    self.faults.append(f"{gpu}, {used} in use")
+            if memory.host.charged_bytes > memory.host.budget_bytes:
+                self.faults.append(f"host: {memory.host}")
 
     def stop(self) -> None:
         """Look no more."""
@@ -82,6 +84,34 @@ def ask_until(end: float, supervisor: Any, models: list[str], seed: int) -> Coun
     return outcomes
 
 
+def follow_events(client: Any, last: str) -> list[Any]:
+    """Return all events from now on until the worker of the model `last` has gone."""
+    events = []
+    for event in client.events(follow=True):
+        events.append(event)
+        if event.message == "worker gone" and event.facts["model"] == last:
+            return events
+    raise AssertionError("the stream of events ended")
+
+
+def assert_explained(events: list[Any]) -> None:
+    """Every eviction has a reason, and every end of a worker gave all of its memory back."""
+    evicted = {event.facts["worker"]: event.facts for event in events if event.kind == "eviction"}
+    ended = {event.facts["worker"]: event.facts for event in events if "verified" in event.facts}
+    assert len(evicted) > len(SIZES)
+    assert {worker for worker in evicted if not evicted[worker]["reason"]} == set()
+    assert set(evicted) <= set(ended)
+    for facts in ended.values():
+        assert facts["verified"], facts
+        assert facts.get("gpu_freed_bytes", 0) == size_of(facts["model"])
+    assert {event.message for event in events if event.kind in {"alarm", "restart"}} == set()
+
+
+def size_of(model: str) -> int:
+    """Return the bytes that a model takes on its GPU."""
+    return SIZES[int(model[1:])] * GB if model != LAST else 0
+
+
 def settled(client: Any) -> bool:
     """Tell whether the last eviction is over: one may outlive the wish that it was for."""
     return all(worker.state == "ready" for worker in client.workers())
@@ -103,6 +133,7 @@ def test_more_models_than_memory(
         client.add_model(f"m{number}", source, gpu_memory=size * GB)
     models = [model.name for model in client.models()]
 
+    following = background(follow_events, Client(supervisor.url), LAST)
     sampler = Sampler(supervisor, fake_gpus)
     sampler.start()
     try:
@@ -120,10 +151,11 @@ def test_more_models_than_memory(
     for worker in client.workers():
         receipt = client.unload(worker.model)
         assert receipt.verified
-        assert receipt.freed.gpu_bytes == {worker.device: SIZES[int(worker.model[1:])] * GB}
+        assert receipt.freed.gpu_bytes == {worker.device: size_of(worker.model)}
     assert client.workers() == []
+    client.load(LAST, runtime="echo", device="cpu")
+    client.unload(LAST)
+    assert_explained(following.result())
     log = supervisor.log()
-    assert log.count("evicting") > len(SIZES)
-    assert "not back" not in log
     assert "Traceback" not in log
     assert " ERROR " not in log
