@@ -11,7 +11,7 @@ import platformdirs
 
 from examples.local_supervisor import StartError, end_on_sigterm
 
-from . import memory, predict, soak, swap
+from . import lifecycle, memory, predict, soak, swap
 from .processes import BenchmarkError
 from .report import Report, publish
 from .workload import MODELS, workloads
@@ -103,6 +103,15 @@ def soak_command(
     model = workloads(["tiny"], models_dir)["tiny"].file
     echo_cycles, keras_cycles = (50, 10) if quick else (echo_cycles, keras_cycles)
     _measure(target, lambda _: soak.run(model, echo_cycles, keras_cycles))
+
+
+@main.command("lifecycle")
+@_options
+@click.option("--rounds", type=click.IntRange(1), default=30, show_default=True)
+def lifecycle_command(target: Path | None, quick: bool, models_dir: Path, rounds: int) -> None:
+    """Milliseconds until a worker is gone, and how well a load time is predicted."""
+    ready = workloads(["tiny", "mobilenet"], models_dir)
+    _measure(target, lambda _: lifecycle.run(ready, 3 if quick else rounds))
 
 
 def _measure(target: Path | None, benchmark: Callable[[Path], Report]) -> None:
