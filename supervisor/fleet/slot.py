@@ -96,7 +96,7 @@ class Slot:
         self._jitter = jitter
         self._history = RestartHistory()
         self._wanted = False  # has been ready and was not unloaded since
-        self._failed_files: object = None
+        self._files: object = None  # as they were when the last worker was started to read them
         self._restart: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._wear_watch: WearWatch | None = None
@@ -178,7 +178,7 @@ class Slot:
     async def _next(self) -> None:
         if self._restart is not None:
             await asyncio.wait({self._restart})
-        elif self.failure is None or self._owner.fingerprint(self) != self._failed_files:
+        elif self.failure is None or self._owner.fingerprint(self) != self._files:
             await self._queue()
         else:
             message = (
@@ -197,8 +197,12 @@ class Slot:
     def start(self, charge: Charge) -> None:
         """Start a worker; its charge has been found to fit. Raises SupervisorError."""
         self.failure = None
-        self.current = self._owner.make_worker(self, charge)
+        self.current = self._make_worker(charge)
         self._owner.slot_changed(self)
+
+    def _make_worker(self, charge: Charge) -> Worker:
+        self._files = self._owner.fingerprint(self)
+        return self._owner.make_worker(self, charge)
 
     def _withdraw(self) -> None:
         worker = self.current
@@ -246,7 +250,6 @@ class Slot:
             self.current, self.successor = self.successor, None
             return
         self.failure = worker.failure
-        self._failed_files = self._owner.fingerprint(self)
         if not self._wanted:
             self.explicit = False
             return
@@ -296,7 +299,7 @@ class Slot:
         how = "after it" if charge is None else "beside it"
         self._tell("restart", "recycling a worker", worker=worker.uid, why=reason, next=how)
         if charge is not None:
-            self.successor = self._owner.make_worker(self, charge)
+            self.successor = self._make_worker(charge)
             return
         self._disarm()
         self._restart = asyncio.get_running_loop().create_task(self._start_after(worker))
