@@ -102,6 +102,12 @@ _LOAD_OPTIONS: Final = (
         help="Replace its worker once that has served so many requests; 0: never.",
     ),
     click.option(
+        "--warm-up-batch",
+        type=click.IntRange(1),
+        metavar="ROWS",
+        help="Call it with so many rows before it is ready: its first large batch is slow too.",
+    ),
+    click.option(
         "--recycle-above",
         metavar="SIZE",
         help="Replace its worker once its own host memory has grown past this, such as 2GB.",
@@ -118,6 +124,7 @@ _OPTION_NAMES: Final = (
     "priority",
     "max_requests",
     "recycle_above",
+    "warm_up_batch",
 )
 
 

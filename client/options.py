@@ -21,6 +21,7 @@ class Options(TypedDict, total=False):
     for memory, 0 if not given; higher goes first.
     A worker is replaced, between two requests, once it has served `max_requests` or its own memory
     has grown past `recycle_above`.
+    It is ready once it has answered a batch of `warm_up_batch` zeros, 1 if not given.
 
     `labels` gives versions by label, for TensorFlow Serving's paths. `image` says how a JPEG or
     PNG becomes the model's input; `classes` is the absolute path of a file with the names of the
@@ -37,6 +38,7 @@ class Options(TypedDict, total=False):
     priority: int
     max_requests: int
     recycle_above: int | str
+    warm_up_batch: int
     labels: dict[str, str]
     image: dict[str, Any]
     classes: str

@@ -25,6 +25,7 @@ class Options:
     priority: int | None = None  # in the queue for memory; higher goes first
     max_requests: int | None = None  # then the worker is replaced; 0: never
     recycle_above: int | None = None  # bytes of private host memory, in the same way
+    warm_up_batch: int | None = None  # rows of the largest call before it is ready
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input
     classes: str | None = None  # absolute path of a file with the names of the classes

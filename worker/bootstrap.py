@@ -132,7 +132,7 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
         meter.mark("load")
         say("warming")
         started = time.monotonic()
-        warm_up(model)
+        warm_up(model, min(spec.warm_up_batch, spec.max_batch_size))
         seconds["warm"] = time.monotonic() - started
         meter.mark("first_call")
         app = build_app(model, spec)

@@ -72,6 +72,7 @@ class LaunchSpec:
     cgroup: str | None = None  # file that it writes itself into before anything else
     threads: int | None = None  # intra-op threads; None: the framework's default
     max_batch_size: int = 64  # rows in one call
+    warm_up_batch: int = 1  # rows of the largest call before it is ready
     max_body_size: int = 256 * 2**20  # bytes of a request's body, unpacked
     image: dict[str, Any] | None = None  # how an image becomes the model's input
     classes: str | None = None  # file with the names of the classes, one a line

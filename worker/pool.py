@@ -82,7 +82,7 @@ def _load_all(runtime: Runtime, spec: LaunchSpec, instances: int) -> dict[str, i
     models = [runtime.load(spec) for _ in range(instances)]
     meter.mark("load")
     for model in models:
-        warm_up(model)
+        warm_up(model, spec.warm_up_batch)
     meter.mark("first_call")
     settle_heap()
     sizes = meter.footprint()
@@ -102,6 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runtime", required=True)
     parser.add_argument("--instances", type=counts, default=[1, 2, 4, 8], metavar="N,N,...")
     parser.add_argument("--threads", type=int, help="most threads of one operation")
+    parser.add_argument("--batch", type=int, default=1, help="rows of the largest call")
     parser.add_argument("--lifeline", type=int, help="descriptor of a pipe; its end ends this")
     options = parser.parse_args(arguments)
     if options.lifeline is not None:
@@ -126,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
             secret="",
             temp_dir=folder,
             threads=options.threads,
+            warm_up_batch=options.batch,
         )
         rows = [measure(runtime, spec, instances) for instances in options.instances]
     report = {"framework": runtime.framework, "framework_bytes": framework, "rows": rows}

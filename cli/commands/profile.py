@@ -53,6 +53,14 @@ def counts(text: str) -> tuple[int, ...]:
     show_default=True,
     help="Measure one process for all instances beside it.",
 )
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar="ROWS",
+    help="Rows of the largest call; requests that come together are served as one batch.",
+)
 @wait_option
 @click.option(
     "--html",
@@ -71,6 +79,7 @@ def profile(
     device: str | None,
     threads: int | None,
     pool: bool,
+    batch: int,
     wait: float,
     html: Path | None,
     as_json: bool,
@@ -86,7 +95,7 @@ def profile(
 
     _check_page(html)
     with context.client() as client:
-        given: Options = {}
+        given: Options = {"warm_up_batch": batch}
         if device is not None:
             given["device"] = device
         if threads is not None:
@@ -157,7 +166,8 @@ def _pool(client: Client, measured: Measured, subject: Subject) -> Pool:
     if not done:
         return _none("no count of instances fitted")
     output.say(f"measuring one process with {', '.join(map(str, done))} instances")
-    return run_pool(measured.source, measured.runtime, done, subject.options.get("threads"))
+    threads = subject.options.get("threads")
+    return run_pool(measured.source, measured.runtime, done, measured.batch, threads)
 
 
 def _none(reason: str) -> Pool:

@@ -74,6 +74,7 @@ def measure(client: Client, subject: Subject, counts: Sequence[int], say: Say) -
         gpu=gpu_of(first, memory),
         budget_bytes=budget,
         forkservers_bytes=memory.host.forkservers_bytes or 0,
+        batch=subject.options.get("warm_up_batch", 1),
         notes=tuple(notes),
     )
 

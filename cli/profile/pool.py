@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 
 
 def run_pool(
-    source: str | None, runtime: str, instances: Sequence[int], threads: int | None = None
+    source: str | None,
+    runtime: str,
+    instances: Sequence[int],
+    batch: int = 1,
+    threads: int | None = None,
 ) -> Pool:
-    """Measure one process with so many instances. What goes wrong becomes the pool's `reason`.
+    """Measure one process with so many instances, each called with `batch` rows. What goes wrong becomes the pool's `reason`.
 
     The program ends with this one, however this one ends.
     """
     arguments = ["--runtime", runtime, "--instances", ",".join(map(str, instances))]
+    arguments += ["--batch", str(batch)]
     arguments += [] if threads is None else ["--threads", str(threads)]
     arguments += [] if source is None else ["--", source]
     far_end, near_end = os.pipe()

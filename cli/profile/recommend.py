@@ -10,7 +10,7 @@ from .results import Advice
 if TYPE_CHECKING:
     from .results import Gpu
 
-HEADROOM: Final = 0.25  # for larger batches than the warm-up's, and for fragmentation
+HEADROOM: Final = 0.25  # for requests while it serves, and for fragmentation
 MEGABYTE: Final = 10**6
 GPU_STEP: Final = 100  # fractions are rounded up to whole hundredths
 # Beside its cap a worker is charged with the context that the driver makes for it.

@@ -100,7 +100,8 @@ def recommendation(profile: Profile) -> list[str]:
     """Return what to give to a load, why, and how many fit."""
     advice, measured = profile.advice, profile.measured
     margin = f"{advice.headroom:.0%} headroom"
-    took = f"it took at most {size(measured.most_bytes)}"
+    rows = f"with batches of up to {measured.batch} rows"
+    took = f"it took at most {size(measured.most_bytes)} {rows}"
     lines = [f"--ram {advice.ram_bytes // MEGABYTE}MB: {took} and {margin}"]
     if advice.gpu_memory_fraction is not None and measured.gpu is not None:
         lines.append(

@@ -73,6 +73,7 @@ class Measured:
     """What the supervisor's workers took. `stages`: private bytes of one worker by stage.
 
     `source` is what was loaded: of a folder of versions, the folder of `version`.
+    `batch` is the number of rows in the largest call that it was measured with.
     `most_bytes` is the most that one worker took, at its peak or later, while it serves.
     `forkservers_bytes` is the proportional size of the processes that workers are forked from.
     """
@@ -88,6 +89,7 @@ class Measured:
     gpu: Gpu | None
     budget_bytes: int
     forkservers_bytes: int
+    batch: int
     notes: tuple[str, ...] = ()
 
 

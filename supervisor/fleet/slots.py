@@ -299,6 +299,7 @@ class Slots:
             host_memory_limit=options.ram,
             threads=options.threads or self._defaults.threads,
             max_batch_size=self._defaults.max_batch_size,
+            warm_up_batch=options.warm_up_batch or 1,
             max_body_size=self._defaults.max_body_size,
             image=options.image,
             classes=options.classes,

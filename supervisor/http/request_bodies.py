@@ -25,6 +25,7 @@ DEFAULT_WAIT: Final = 600.0  # seconds
 DEFAULT_TAIL: Final = 100  # lines
 MOST_LINES: Final = 100_000
 MOST_THREADS: Final = 1024
+MOST_ROWS: Final = 65536
 MOST_PRIORITY: Final = 1000  # and the least is its negative
 MOST_REQUESTS: Final = 10**9 - 1
 LONGEST_PATH: Final = 4096  # characters, as Linux
@@ -332,6 +333,7 @@ def _options(fields: Fields) -> Options:
         priority=fields.count("priority", -MOST_PRIORITY, MOST_PRIORITY),
         max_requests=fields.count("max_requests", 0, MOST_REQUESTS),
         recycle_above=fields.size("recycle_above", 0),
+        warm_up_batch=fields.count("warm_up_batch", 1, MOST_ROWS),
         labels=labels_of(fields),
         image=image_of(fields),
         classes=classes_of(fields),

@@ -24,6 +24,7 @@ MB = 10**6
 SLACK = 4 * MB  # what a worker's own Python takes, more or less of it in each
 LOAD, CALL = 30 * MB, 12 * MB
 HUNGRY = {"on_load": [f"leak:{LOAD}"], "on_call": [f"leak:{CALL}"]}
+COUNTS = ("--instances", "1,2", "--batch", "1")  # one call each
 POOL = [sys.executable, "-m", "modelsup.worker.pool"]
 
 
@@ -41,7 +42,7 @@ def test_a_source_is_measured_by_stage_and_by_instance(
     shared_supervisor: Any, echo_model: Callable[..., str]
 ) -> None:
     source = echo_model(**HUNGRY)
-    done = shared_supervisor.run("profile", source, "--instances", "1,2", "--json")
+    done = shared_supervisor.run("profile", source, *COUNTS, "--json")
     found = json.loads(done.stdout)
     measured, advice = found["measured"], found["advice"]
     stages = measured["stages"]
@@ -66,7 +67,7 @@ def test_a_source_is_measured_by_stage_and_by_instance(
 def test_the_pool_is_measured_beside_it(
     shared_supervisor: Any, echo_model: Callable[..., str]
 ) -> None:
-    done = shared_supervisor.run("profile", echo_model(**HUNGRY), "--instances", "1,2", "--json")
+    done = shared_supervisor.run("profile", echo_model(**HUNGRY), *COUNTS, "--json")
     pool = json.loads(done.stdout)["pool"]
     one, two = pool["rows"]
     assert pool["reason"] is None

@@ -163,6 +163,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
 
     options = ["--ttl", "10m", "--gpu-memory", "4GB", "--pin", "--priority", "-3"]
     options += ["--max-requests", "1000", "--recycle-above", "2GB"]
+    options += ["--warm-up-batch", "16"]
     assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
     assert out == "m is ready: worker w1, version 1, loaded in 0.15 s, 142 MB host memory\n"
@@ -176,6 +177,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
             "priority": -3,
             "max_requests": 1000,
             "recycle_above": "2GB",
+            "warm_up_batch": 16,
         },
     }
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +13,8 @@ from modelsup.cli.profile import report
 from modelsup.cli.profile.page import render
 from modelsup.cli.profile.recommend import recommend
 from modelsup.cli.profile.results import Gpu, Measured, Pool, PoolRow, Profile, Row, SharedRow
+
+from tests.browser import drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,7 @@ def profile() -> Profile:
         gpu=None,
         budget_bytes=640 * MB,
         forkservers_bytes=184 * MB,
+        batch=8,
         notes=("stopped at 4 instances: one more does not fit",),
     )  # fmt: skip
     pool = Pool(511 * MB, (PoolRow(1, 19 * MB, 40 * MB, 49 * MB),), "4: MemoryError")
@@ -49,7 +50,8 @@ def test_the_page_says_in_text_what_the_plots_show(profile: Profile) -> None:
     page = re.sub(r"<script.*?</script>", "", render(profile), flags=re.DOTALL)
     for text in ("20.0 MB", "164 MB", "40.0 MB", "--ram 63MB", "4 clients on one worker",
                  "511 MB", "4: MemoryError", "stopped at 4 instances", "10 such workers",
-                 "25% headroom", "version 1, tensorflow 2.21.0, device cpu"):  # fmt: skip
+                 "batches of up to 8 rows", "25% headroom",
+                 "version 1, tensorflow 2.21.0, device cpu"):  # fmt: skip
         assert text in page
 
 
@@ -78,21 +80,13 @@ def test_advice_for_a_gpu(profile: Profile) -> None:
 
 
 def test_the_plots_are_there_in_a_browser(profile: Profile, tmp_path: Path) -> None:
-    chromium = shutil.which("chromium") or pytest.skip("no chromium here to open the page with")
     page = tmp_path / "page.html"
     page.write_text(render(profile), encoding="utf-8")
-    command = [
-        chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=10000", "--dump-dom",
-        page.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
-    drawn = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
-    assert drawn.count('class="plot-container') == 2
-    assert drawn.count('class="main-svg"') >= 2
-    assert "clients on one worker</text>" in drawn  # the legend
-    assert drawn.count("after the first call</text>") == 1  # a bar
+    seen = drawn(page, tmp_path / "browser")
+    assert seen.count('class="plot-container') == 2
+    assert seen.count('class="main-svg"') >= 2
+    assert "clients on one worker</text>" in seen  # the legend
+    assert seen.count("after the first call</text>") == 1  # a bar
 
 
 def test_without_plotly_the_extra_is_named_before_anything_is_loaded(
