@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from modelsup.client import Conflict, Held, LoadFailed, Unavailable
+
+from tests.process.conftest import post_and_keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 
 BODY = {"instances": [[1.0]]}
 ANSWER = {"predictions": [[1.0]]}
-
-
-def post_and_keep(port: int, path: str, body: dict[str, Any]) -> socket.socket:
-    """Send a request without waiting for its answer; closing the socket is the client's going."""
-    data = json.dumps(body).encode()
-    sender = socket.create_connection(("127.0.0.1", port))
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    sender.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-    return sender
 
 
 def test_request_during_an_unload_waits_and_loads_again(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from modelsup.client import DoesNotFit
 
+from tests.process.conftest import post_and_keep
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -81,6 +83,50 @@ def test_a_victim_is_never_busy_or_loading(
     assert busy.result()
 
 
+def test_a_victim_has_answered_those_who_asked_for_it(
+    start: Callable[..., Any],
+    model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """As in llama.cpp, which threw a model out before the requests that had loaded it ran."""
+    supervisor, gate = start(8 * GB), fifo("gate")
+    client = supervisor.client
+    first = model("first", 5 * GB, on_load=(f"gate:{gate}",))
+    client.add_model("first", first, gpu_memory=5 * GB)
+    client.add_model("second", model("second", 5 * GB), gpu_memory=5 * GB)
+    asked = [background(client.predict_json, "first", BODY) for _ in range(8)]
+    with gate.open("w"):
+        later = background(client.predict_json, "second", BODY)
+        supervisor.until(lambda: client.model("second").state == "queued")
+        assert not any(answer.done() for answer in asked)
+    assert [answer.result() for answer in [*asked, later]] == [ANSWER] * 9
+    ready = [e.facts["model"] for e in client.events() if e.message == "worker ready"]
+    assert ready == ["first", "second"]
+
+
+def test_who_waits_for_room_and_goes_away_gets_none(
+    start: Callable[..., Any],
+    model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """The load that only it wanted does not begin, and nobody has to make room for it."""
+    supervisor, gate = start(8 * GB), fifo("gate")
+    client = supervisor.client
+    client.load("busy", model("busy", 5 * GB), gpu_memory=5 * GB)
+    client.add_model("new", model("new", 5 * GB), gpu_memory=5 * GB)
+    running = background(supervisor.command, "busy", f"gate:{gate}")
+    with gate.open("w"):
+        requester = post_and_keep(supervisor.port, "/v1/models/new:predict", BODY)
+        supervisor.until(lambda: client.memory().queue == ("new",))
+        requester.close()
+        supervisor.until(lambda: client.memory().queue == ())
+        assert client.model("new").state == "unloaded"
+    assert running.result()["pid"]
+    assert loaded(supervisor) == {"busy"}
+
+
 def test_all_is_pinned(start: Callable[..., Any], model: Callable[..., str]) -> None:
     """A clear refusal at once that names the pins, as llama.cpp learned to give."""
     client = start(9 * GB, reserved=GB).client
@@ -92,11 +138,37 @@ def test_all_is_pinned(start: Callable[..., Any], model: Callable[..., str]) -> 
         client.load("c")
     assert refused.value.plan is not None
     assert {b["model"] for b in refused.value.plan["blockers"]} == {"a", "b"}
+    assert (refused.value.status, refused.value.plan["fits"]) == (507, "no")
+    with pytest.raises(DoesNotFit, match="a is pinned; b is pinned"):
+        client.swap("anna", "c")
     with pytest.raises(DoesNotFit, match="a is pinned; b is pinned"):
         client.predict_json("c", BODY)
     assert time.monotonic() - began < 5
     with pytest.raises(DoesNotFit, match=r"it needs 9000 MB of GPU-a, the budget is 8000 MB"):
         client.load("d", model("d", GB), gpu_memory=9 * GB)
+
+
+def test_what_is_in_the_way_is_pinned_while_others_wait_for_it(
+    start: Callable[..., Any],
+    model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """Who waits is refused then, not when the time to wait is over."""
+    supervisor, gate = start(8 * GB), fifo("gate")
+    client = supervisor.client
+    source = model("a", 5 * GB)
+    client.load("a", source, gpu_memory=5 * GB)
+    client.add_model("b", model("b", 5 * GB), gpu_memory=5 * GB)
+    running = background(supervisor.command, "a", f"gate:{gate}")
+    with gate.open("w"):
+        waiting = background(client.predict_json, "b", BODY)
+        supervisor.until(lambda: client.model("b").state == "queued")
+        client.add_model("a", source, pin=True)
+        with pytest.raises(DoesNotFit, match="a is pinned"):
+            waiting.result()
+        assert not running.done()
+    assert running.result()["pid"]
 
 
 def test_a_swap_between_models_that_do_not_fit_together(
