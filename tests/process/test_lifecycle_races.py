@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from modelsup.client import Conflict, Held, LoadFailed, Unavailable
+import requests
+from modelsup.client import Conflict, Held, LoadFailed, Unavailable, UnknownClient
 
 from tests.process.conftest import post_and_keep
 
@@ -153,6 +154,34 @@ def test_unload_of_a_model_that_another_client_holds(shared_supervisor: Any) -> 
     assert client.clients() == []
 
 
+def test_unload_of_a_held_model_by_any_way(
+    shared_supervisor: Any, echo_model: Callable[..., str]
+) -> None:
+    """None of them takes it away from its client, which goes on working on the same worker."""
+    client = shared_supervisor.client
+    client.swap("anna", "m", echo_model())
+    (worker,) = client.model("m").workers
+    anna = client.session("anna")
+
+    by_v2 = requests.post(f"{shared_supervisor.url}/v2/repository/models/m/unload", timeout=30)
+    assert (by_v2.status_code, by_v2.headers["X-Modelsup-Error"]) == (409, "held")
+    assert "held by client anna" in by_v2.json()["error"]
+    with pytest.raises(Conflict, match="m is loaded"):
+        client.remove_model("m")
+    with pytest.raises(Conflict, match="m is loaded from"):
+        client.load("m", echo_model("other"))
+    client.swap("otto", "m")
+    assert client.release("otto").kept == "model m is held by client anna"
+
+    assert anna.predict_json(BODY) == ANSWER
+    assert client.model("m").workers == (worker,)
+    client.unload("m", force=True)
+    with pytest.raises(UnknownClient, match=r"its lease may have ended\. Swap to a model first"):
+        anna.predict_json(BODY)
+    anna.swap("m")
+    assert anna.predict_json(BODY) == ANSWER
+
+
 def test_later_of_two_racing_swaps_wins(
     shared_supervisor: Any,
     echo_model: Callable[..., str],
@@ -170,6 +199,40 @@ def test_later_of_two_racing_swaps_wins(
     assert (caught.value.status, caught.value.code) == (409, "superseded")
     assert client.client("john").model == "quick"
     assert [worker.model for worker in client.workers()] == ["quick"]
+
+
+def test_release_overtakes_a_swap(
+    shared_supervisor: Any,
+    echo_model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """A client that has let go of its model must not hold another one a moment later."""
+    client, gate = shared_supervisor.client, fifo("gate")
+    client.swap("john", "quick", runtime="echo")
+    swap = background(client.swap, "john", "slow", echo_model(on_load=[f"gate:{gate}"]))
+    with gate.open("wb"):
+        receipt = client.release("john").receipt
+    assert receipt.model == "quick"
+    with pytest.raises(Conflict, match="later swap or release of client john"):
+        swap.result()
+    assert (client.clients(), client.workers()) == ([], [])
+
+
+def test_many_racing_swaps_of_one_client_leave_one_worker(
+    shared_supervisor: Any, echo_model: Callable[..., str], background: Callable[..., Any]
+) -> None:
+    """To different models and to the same one: each is told what became of it."""
+    client = shared_supervisor.client
+    for name in ("a", "b"):
+        client.add_model(name, echo_model(name))
+    swaps = [background(client.swap, "john", "ab"[number % 2]) for number in range(12)]
+    errors = [swap.exception() for swap in swaps]
+    assert {type(error) for error in errors if error is not None} <= {Conflict}
+    assert None in errors
+    held = client.client("john").model
+    assert client.session("john").predict_json(BODY) == ANSWER
+    assert [worker.model for worker in client.workers()] == [held]
 
 
 def test_swap_to_a_model_that_fails_keeps_the_old_one(
