@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -20,7 +19,6 @@ from .report import Report, progress, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from .workload import Workload
 
@@ -34,14 +32,16 @@ Case = tuple[str, list[float]]  # what was measured, and its samples
 def run(workloads: Mapping[str, Workload], rounds: int) -> Report:
     """Measure each end `rounds` times, and each model's load by `plan` and by the clock."""
     cases: list[Case] = []
-    with local_supervisor("--preload", "echo,tensorflow") as supervisor:
-        with Client(supervisor.url) as client:
-            cases.append(("unload, idle echo", _unloads(client, None, rounds)))
-            tiny = workloads["tiny"]
-            cases.append(("unload, idle Keras model", _unloads(client, str(tiny.file), rounds)))
-            cases.append(("kill -9 of a worker, to its waiter's answer", _kills(client, rounds)))
-            cases.append(("over the limit, to its end: cgroup", _eaters(client, rounds)))
-            errors = {name: _plan_error(client, w, rounds) for name, w in workloads.items()}
+    with (
+        local_supervisor("--preload", "echo,tensorflow") as supervisor,
+        Client(supervisor.url) as client,
+    ):
+        cases.append(("unload, idle echo", _unloads(client, None, rounds)))
+        tiny = str(workloads["tiny"].file)
+        cases.append(("unload, idle Keras model", _unloads(client, tiny, rounds)))
+        cases.append(("kill -9 of a worker, to its waiter's answer", _kills(client, rounds)))
+        cases.append(("over the limit, to its end: cgroup", _eaters(client, rounds)))
+        errors = {name: _plan_error(client, w, rounds) for name, w in workloads.items()}
     with local_supervisor("--cgroups", "off") as supervisor, Client(supervisor.url) as client:
         cases.append(("over the limit, to its end: watcher", _eaters(client, rounds)))
     return _report(cases, errors, rounds)
@@ -71,12 +71,12 @@ def _kills(client: Client, rounds: int) -> list[float]:
 
     def once() -> float:
         client.load("killed", runtime="echo")
-        (worker,) = client.workers()
+        pid = _pid(client)
         with ThreadPoolExecutor(1) as pool:
             waiter = pool.submit(_answered, client, "hang")
             _until_busy(client)
             started = time.perf_counter()
-            os.kill(worker.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             seconds = waiter.result() - started
         client.unload("killed", force=True)
         return seconds
@@ -93,6 +93,13 @@ def _answered(client: Client, *commands: str) -> float:
     raise BenchmarkError("a request was answered by a worker that should have ended")
 
 
+def _pid(client: Client) -> int:
+    """Return the process id of the only worker."""
+    (worker,) = client.workers()
+    assert worker.pid is not None
+    return worker.pid
+
+
 def _until_busy(client: Client) -> None:
     while not any(worker.in_flight for worker in client.workers()):
         time.sleep(0.001)
@@ -103,16 +110,15 @@ def _eaters(client: Client, rounds: int) -> list[float]:
 
     def once() -> float:
         client.load("killed", runtime="echo", ram=LIMIT)
-        (worker,) = client.workers()
-        pid = os.pidfd_open(worker.pid)
+        process = os.pidfd_open(_pid(client))
         started = time.perf_counter()
         _answered(client, f"leak:{EATEN}", "hang")
         poll = select.poll()
-        poll.register(pid, select.POLLIN)
+        poll.register(process, select.POLLIN)
         if not poll.poll(GONE_SECONDS * 1000):
             raise BenchmarkError(f"a worker over its limit lives after {GONE_SECONDS:.0f} s")
         seconds = time.perf_counter() - started
-        os.close(pid)
+        os.close(process)
         client.unload("killed", force=True)
         return seconds
 
