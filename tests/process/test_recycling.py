@@ -61,6 +61,47 @@ def test_worker_is_replaced_under_constant_requests(
     assert [w.restarts for w in client.workers() if w.state == "ready"] in ([], [0])
 
 
+@pytest.mark.parametrize("private", [False, True], ids=["shared", "private"])
+def test_client_keeps_its_model_while_its_worker_is_replaced(
+    shared_supervisor: Any, echo_model: Callable[..., str], private: bool
+) -> None:
+    """Neither its lease, its pin nor a request of it is lost; the old worker is not left over."""
+    supervisor, client = shared_supervisor, shared_supervisor.client
+    options = {"private": private, "pin": True, "recycle_above": 30 * MB}
+    first = client.swap("anna", "m", echo_model(on_call=[f"leak:{MB}"]), **options).worker
+    anna = client.session("anna")
+
+    def another_serves() -> bool:
+        assert anna.predict_json(BODY) == ANSWER
+        return client.client("anna").worker != first
+
+    supervisor.until(another_serves)
+    supervisor.until(lambda: len(client.workers()) == 1)
+    (worker,) = client.workers()
+    assert (worker.clients, worker.private_to) == (("anna",), "anna" if private else None)
+    assert (worker.pinned, worker.restarts) == (True, 0)
+    assert client.release("anna").kept == "model m is pinned"
+
+
+def test_request_that_runs_when_its_worker_is_found_worn_out_is_answered_there(
+    shared_supervisor: Any,
+    echo_model: Callable[..., str],
+    fifo: Callable[[str], Any],
+    background: Callable[..., Any],
+) -> None:
+    """What runs is not cut off, however long it takes; others are answered by the new worker."""
+    supervisor, client, gate = shared_supervisor, shared_supervisor.client, fifo("gate")
+    old = client.load("m", echo_model(), recycle_above=50 * MB).worker
+    pid = supervisor.command("m", f"leak:{100 * MB}")["pid"]
+    long = background(supervisor.command, "m", f"gate:{gate}")
+    with gate.open("wb"):
+        supervisor.until(lambda: client.model("m").workers not in {(old,), ()})
+        assert client.predict_json("m", BODY) == ANSWER
+        assert {w.id: (w.state, w.in_flight) for w in client.workers()}[old] == ("draining", 1)
+    assert long.result()["pid"] == pid
+    supervisor.until(lambda: old not in [w.id for w in client.workers()])
+
+
 def test_unload_ends_a_worker_that_still_serves_its_last_request(
     shared_supervisor: Any,
     echo_model: Callable[..., str],
