@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a model or a client
 
@@ -65,7 +65,8 @@ class Overuse:
     """A worker was killed for want of memory: its limit, and what it used, both in bytes."""
 
     limit: int
-    used: int
+    used: int  # 0: not known
+    shared: bool = False  # the limit of all that runs here, not the worker's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,35 @@ class Memory:
     rss: int
 
 
+class Freed(TypedDict):
+    """Bytes that came back; those of GPUs by UUID."""
+
+    host_bytes: int
+    gpu_bytes: dict[str, int]
+
+
+class ReceiptSeconds(TypedDict):
+    """How long the steps of an end took."""
+
+    drain: float
+    exit: float
+    memory_back: float
+    total: float
+
+
+class ReceiptShape(TypedDict):
+    """A receipt as JSON."""
+
+    model: str
+    worker: str
+    outcome: Outcome
+    in_flight_completed: int
+    in_flight_aborted: int
+    freed: Freed
+    verified: bool
+    seconds: ReceiptSeconds
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The answer to an unload: what was freed, how fast, how it ended."""
@@ -159,7 +189,7 @@ class Receipt:
     memory_back: float = 0.0
     total: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ReceiptShape:
         """Return the receipt in the form of the HTTP contract."""
         return {
             "model": self.model,

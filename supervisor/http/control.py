@@ -20,6 +20,7 @@ from ..errors import SupervisorError
 from .control_clients import add_client_routes
 from .control_memory import add_memory_routes
 from .control_models import add_model_routes
+from .control_routes import Routes
 from .control_status import add_event_routes, add_status_routes
 from .control_workers import add_worker_routes
 from .on_loop import OnLoop
@@ -35,8 +36,10 @@ from .problem import (
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from .control_ports import ControlledFleet, Facts, LogBook
+    from .operations import Operation
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class Control:
 
     wsgi: Flask
     on_loop: OnLoop
+    operations: Sequence[Operation]  # what it can do
 
     def close(self) -> None:
         """Answer every waiting call, and each new one, with `stopping`. Call it on the loop."""
@@ -65,13 +69,15 @@ def create_control(
     on_loop = OnLoop(loop)
     app.before_request(_refuse_other_sites)
     _add_error_handlers(app)
-    add_status_routes(app, fleet, on_loop, facts)
-    add_event_routes(app, fleet, on_loop)
-    add_memory_routes(app, fleet, on_loop, facts)
-    add_worker_routes(app, fleet, on_loop, facts, logs)
-    add_model_routes(app, fleet, on_loop)
-    add_client_routes(app, fleet, on_loop)
-    return Control(app, on_loop)
+    operations: list[Operation] = []
+    supervisor = Routes(app, operations, "supervisor")
+    add_status_routes(supervisor, fleet, on_loop, facts)
+    add_event_routes(supervisor, fleet, on_loop)
+    add_memory_routes(supervisor, fleet, on_loop, facts)
+    add_worker_routes(Routes(app, operations, "workers"), fleet, on_loop, facts, logs)
+    add_model_routes(Routes(app, operations, "models"), fleet, on_loop)
+    add_client_routes(Routes(app, operations, "clients"), fleet, on_loop)
+    return Control(app, on_loop, operations)
 
 
 def _refuse_other_sites() -> None:

@@ -12,9 +12,10 @@ from ..states import ENDED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..domain import Memory, Outcome, Receipt
+    from ..domain import Memory, Outcome, Receipt, ReceiptSeconds
     from ..fleet.views import Loaded, WorkerView
     from .control_ports import Facts
+    from .control_shapes import LoadAnswer, ProcessMemory, UnloadAnswer
 
 
 def answer(data: Any, status: int = 200) -> Response:
@@ -22,7 +23,7 @@ def answer(data: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(data), status, content_type="application/json")
 
 
-def loaded_json(loaded: Loaded) -> dict[str, Any]:
+def loaded_json(loaded: Loaded) -> LoadAnswer:
     """Return the answer to a load that is ready."""
     return {
         "model": loaded.model,
@@ -36,15 +37,13 @@ def loaded_json(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def receipts_json(receipts: Sequence[Receipt]) -> dict[str, Any]:
+def receipts_json(receipts: Sequence[Receipt]) -> UnloadAnswer:
     """Return one receipt for all workers of a model; `receipts` is not empty.
 
     Counts and bytes are sums, seconds the longest, for the workers stop side by side.
     """
     each = [receipt.to_json() for receipt in receipts]
-    if len(each) == 1:
-        return each[0]
-    return {
+    whole: UnloadAnswer = {
         "model": each[0]["model"],
         "worker": each[0]["worker"],
         "outcome": _worst([receipt.outcome for receipt in receipts]),
@@ -55,11 +54,11 @@ def receipts_json(receipts: Sequence[Receipt]) -> dict[str, Any]:
             "gpu_bytes": _sum_by_key([receipt.freed_gpu for receipt in receipts]),
         },
         "verified": all(receipt.verified for receipt in receipts),
-        "seconds": {
-            stage: max(one["seconds"][stage] for one in each) for stage in each[0]["seconds"]
-        },
-        "workers": each,
+        "seconds": _longest([one["seconds"] for one in each]),
     }
+    if len(each) > 1:
+        whole["workers"] = each
+    return whole
 
 
 def worker_memory(facts: Facts, worker: WorkerView) -> Memory | None:
@@ -72,7 +71,7 @@ def memory_of(facts: Facts, pid: int | None) -> Memory | None:
     return None if pid is None else facts.process_memory(pid)
 
 
-def memory_json(memory: Memory) -> dict[str, int]:
+def memory_json(memory: Memory) -> ProcessMemory:
     """Return the memory of one process."""
     return {"pss_bytes": memory.pss, "uss_bytes": memory.uss, "rss_bytes": memory.rss}
 
@@ -80,6 +79,15 @@ def memory_json(memory: Memory) -> dict[str, int]:
 def _worst(outcomes: Sequence[Outcome]) -> Outcome:
     severity: tuple[Outcome, ...] = ("drained", "forced", "crashed")
     return max(outcomes, key=severity.index)
+
+
+def _longest(seconds: Sequence[ReceiptSeconds]) -> ReceiptSeconds:
+    return {
+        "drain": max(one["drain"] for one in seconds),
+        "exit": max(one["exit"] for one in seconds),
+        "memory_back": max(one["memory_back"] for one in seconds),
+        "total": max(one["total"] for one in seconds),
+    }
 
 
 def _sum_by_key(parts: Sequence[dict[str, int]]) -> dict[str, int]:

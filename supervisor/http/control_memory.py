@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from flask import Flask, Response, request
+from typing import TYPE_CHECKING
 
 from ..policy.admission import HOST
 from ..states import ENDED
-from .control_answers import answer, memory_json, memory_of, worker_memory
-from .request_bodies import no_query
+from .control_answers import memory_json, memory_of, worker_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +15,8 @@ if TYPE_CHECKING:
     from ..domain import Memory
     from ..fleet.views import Books, WorkerView
     from .control_ports import ControlledFleet, Facts, Forkserver, Gpu
+    from .control_routes import Routes
+    from .control_shapes import GpuLedger, HostLedger, MemoryAnswer
     from .on_loop import OnLoop
 
 
@@ -31,33 +30,33 @@ class _Moment:
     gpus: Sequence[Gpu]
 
 
-def add_memory_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts) -> None:
+def add_memory_routes(
+    routes: Routes, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts
+) -> None:
     """Add /api/memory."""
 
     async def look() -> _Moment:
         gpus = await facts.gpus()
         return _Moment(fleet.workers(), list(facts.forkservers()), fleet.books(), gpus)
 
-    @app.get("/api/memory")
-    def memory() -> Response:
-        no_query(request.args)
+    @routes.add("GET", "/api/memory")
+    def memory() -> MemoryAnswer:
+        """Where the memory is: measured, budgeted and charged, of the host and of GPUs."""
         moment = on_loop.wait(look)
         measured = [(worker, worker_memory(facts, worker)) for worker in moment.workers]
-        return answer(
-            {
-                "host": _host(facts, moment, _pss([memory for _, memory in measured])),
-                "gpus": [_gpu(gpu, moment) for gpu in moment.gpus],
-                "workers": [
-                    {"id": worker.id, "model": worker.model, **memory_json(memory)}
-                    for worker, memory in measured
-                    if memory is not None
-                ],
-                "queue": moment.books.queue,
-            }
-        )
+        return {
+            "host": _host(facts, moment, _pss([memory for _, memory in measured])),
+            "gpus": [_gpu(gpu, moment) for gpu in moment.gpus],
+            "workers": [
+                {"id": worker.id, "model": worker.model, **memory_json(memory)}
+                for worker, memory in measured
+                if memory is not None
+            ],
+            "queue": moment.books.queue,
+        }
 
 
-def _host(facts: Facts, moment: _Moment, models: int) -> dict[str, int]:
+def _host(facts: Facts, moment: _Moment, models: int) -> HostLedger:
     own = _pss([memory_of(facts, facts.pid)])
     theirs = _pss([memory_of(facts, forkserver.pid) for forkserver in moment.forkservers])
     host, books = facts.host_memory(), moment.books
@@ -75,7 +74,7 @@ def _host(facts: Facts, moment: _Moment, models: int) -> dict[str, int]:
     }
 
 
-def _gpu(gpu: Gpu, moment: _Moment) -> dict[str, Any]:
+def _gpu(gpu: Gpu, moment: _Moment) -> GpuLedger:
     there = [w for w in moment.workers if w.device == gpu.uuid and w.state not in ENDED]
     ours = {worker.pid: worker for worker in there if worker.pid is not None}
     held, reason = _held(gpu, set(ours))

@@ -2,86 +2,101 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from flask import Flask, Response, request
-
-from .control_answers import answer, loaded_json, receipts_json
-from .request_bodies import (
-    checked_name,
-    model_body,
-    no_query,
-    read_json,
-    unload_body,
-    wait_of,
+from ..errors import (
+    DoesNotFit,
+    Held,
+    LoadFailed,
+    NotLoaded,
+    Restarting,
+    SourceConflict,
+    StillLoaded,
+    TimedOut,
+    UnknownModel,
 )
+from .control_answers import loaded_json, receipts_json
+from .operations import Accepted, Created
+from .problem import Busy
+from .request_bodies import checked_name, model_body, unload_body, wait_of
 
 if TYPE_CHECKING:
+    from ..fleet.views import ModelView, Plan
     from .control_ports import ControlledFleet
+    from .control_routes import Routes
+    from .control_shapes import Catalogue, LoadAnswer, LoadGoesOn, Removed, UnloadAnswer
     from .on_loop import OnLoop
+    from .operations import Raised
+    from .request_bodies import ModelBody, UnloadBody
+
+LOADING: Final[Raised] = (  # what may come of a load, whoever asks for it
+    UnknownModel,
+    SourceConflict,
+    LoadFailed,
+    DoesNotFit,
+    Restarting,
+    TimedOut,
+    Busy,
+)
 
 
-def add_model_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop) -> None:
+def add_model_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoop) -> None:
     """Add /api/models and what lies under it."""
-    _add_catalogue_routes(app, fleet, on_loop)
-    _add_load_routes(app, fleet, on_loop)
+    _add_catalogue_routes(routes, fleet, on_loop)
+    _add_load_routes(routes, fleet, on_loop)
 
 
-def _add_catalogue_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop) -> None:
-    @app.get("/api/models")
-    def models() -> Response:
-        no_query(request.args)
-        return answer({"models": on_loop.call(fleet.models)})
+def _add_catalogue_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoop) -> None:
+    @routes.add("GET", "/api/models")
+    def models() -> Catalogue:
+        """All that the supervisor knows, loaded or not."""
+        return {"models": on_loop.call(fleet.models)}
 
-    @app.get("/api/models/<name>")
-    def model(name: str) -> Response:
-        no_query(request.args)
-        return answer(on_loop.call(lambda: fleet.model(name)))
+    @routes.add("GET", "/api/models/<name>", raises=(UnknownModel,))
+    def model(name: str) -> ModelView:
+        """One model."""
+        return on_loop.call(lambda: fleet.model(name))
 
-    @app.get("/api/models/<name>/plan")
-    def plan(name: str) -> Response:
-        no_query(request.args)
-        return answer(on_loop.wait(lambda: fleet.plan(name)))
+    @routes.add("GET", "/api/models/<name>/plan", raises=(UnknownModel,))
+    def plan(name: str) -> Plan:
+        """What a load would do now. Nothing is done."""
+        return on_loop.wait(lambda: fleet.plan(name))
 
-    @app.put("/api/models/<name>")
-    def put_model(name: str) -> Response:
-        no_query(request.args)
+    @routes.add("PUT", "/api/models/<name>", body=model_body, raises=(SourceConflict,))
+    def put_model(name: str, body: ModelBody) -> ModelView | Created[ModelView]:
+        """Add a model to the catalogue, or change one. Nothing is loaded."""
         checked_name("model", name)
-        body = model_body(read_json(request.get_data(), request.content_type))
         view, created = on_loop.call(
             lambda: fleet.put_model(name, body.source, body.runtime, body.options)
         )
-        return answer(view, 201 if created else 200)
+        return Created(view) if created else view
 
-    @app.delete("/api/models/<name>")
-    def remove_model(name: str) -> Response:
-        no_query(request.args)
-        read_json(request.get_data(), request.content_type).done()
+    @routes.add("DELETE", "/api/models/<name>", raises=(UnknownModel, StillLoaded))
+    def remove_model(name: str) -> Removed:
+        """Take a model out of the catalogue."""
         on_loop.call(lambda: fleet.remove_model(name))
-        return answer({"model": name, "removed": True})
+        return {"model": name, "removed": True}
 
 
-def _add_load_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop) -> None:
-    @app.post("/api/models/<name>/load")
-    def load(name: str) -> Response:
-        wait = wait_of(request.args)
+def _add_load_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoop) -> None:
+    @routes.add("POST", "/api/models/<name>/load", query=wait_of, body=model_body, raises=LOADING)
+    def load(name: str, query: float, body: ModelBody) -> LoadAnswer | Accepted[LoadGoesOn]:
+        """Load a model and wait until it is ready; 202 if that takes longer than `wait`."""
         checked_name("model", name)
-        body = model_body(read_json(request.get_data(), request.content_type))
         loaded = on_loop.wait(
-            lambda: fleet.load(name, body.source, body.runtime, body.options, wait)
+            lambda: fleet.load(name, body.source, body.runtime, body.options, query)
         )
         if loaded is not None:
-            return answer(loaded_json(loaded))
-        return answer(_still_loading(fleet, on_loop, name), 202)
+            return loaded_json(loaded)
+        state = on_loop.call(lambda: fleet.model(name).state)
+        return Accepted({"model": name, "state": state, "status_url": f"/api/models/{name}"})
 
-    @app.post("/api/models/<name>/unload")
-    def unload(name: str) -> Response:
-        no_query(request.args)
-        body = unload_body(read_json(request.get_data(), request.content_type))
-        receipts = on_loop.wait(lambda: fleet.unload(name, body.force, body.timeout))
-        return answer(receipts_json(receipts))
-
-
-def _still_loading(fleet: ControlledFleet, on_loop: OnLoop, name: str) -> dict[str, Any]:
-    state = on_loop.call(lambda: fleet.model(name).state)
-    return {"model": name, "state": state, "status_url": f"/api/models/{name}"}
+    @routes.add(
+        "POST",
+        "/api/models/<name>/unload",
+        body=unload_body,
+        raises=(UnknownModel, NotLoaded, Held, Busy),
+    )
+    def unload(name: str, body: UnloadBody) -> UnloadAnswer:
+        """Unload a model and wait until its memory is back."""
+        return receipts_json(on_loop.wait(lambda: fleet.unload(name, body.force, body.timeout)))

@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
-
-from flask import Flask, Response, request
+from typing import TYPE_CHECKING
 
 from ..states import State
-from .control_answers import answer
-from .request_bodies import follows_events, no_query, read_json
+from .operations import EVENTS_TYPE, LAST_EVENT_ID, Accepted
+from .request_bodies import follows_events
 
 if TYPE_CHECKING:
     from .control_ports import ControlledFleet, Facts
+    from .control_routes import Routes
+    from .control_shapes import Ending, KeptEvents, Status
     from .on_loop import OnLoop
 
 
-def add_status_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts) -> None:
+def add_status_routes(
+    routes: Routes, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts
+) -> None:
     """Add /api/status and /api/stop."""
 
-    @app.get("/api/status")
-    def status() -> Response:
-        no_query(request.args)
-        return answer(on_loop.call(lambda: _status(fleet, facts)))
+    @routes.add("GET", "/api/status")
+    def status() -> Status:
+        """The supervisor, and how much there is of everything."""
+        return on_loop.call(lambda: _status(fleet, facts))
 
-    @app.post("/api/stop")
-    def stop() -> Response:
-        no_query(request.args)
-        read_json(request.get_data(), request.content_type).done()
+    @routes.add("POST", "/api/stop")
+    def stop() -> Accepted[Ending]:
+        """End the supervisor and its workers in good order."""
         on_loop.call(facts.request_stop)
-        return answer({"state": "stopping", "pid": facts.pid}, 202)
+        return Accepted({"state": "stopping", "pid": facts.pid})
 
 
-def add_event_routes(app: Flask, fleet: ControlledFleet, on_loop: OnLoop) -> None:
+def add_event_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoop) -> None:
     """Add the list of events; those who follow them never come here: see `event_streams`."""
 
-    @app.get("/api/events")
-    def events() -> Response:
-        follows_events(request.args)
+    @routes.add(
+        "GET", "/api/events", query=follows_events, headers=(LAST_EVENT_ID,), streams=EVENTS_TYPE
+    )
+    def events(query: bool) -> KeptEvents:
+        """What happens, as server-sent events; with `follow=0` what happened lately."""
 
-        def kept() -> dict[str, Any]:
+        def kept() -> KeptEvents:
             return {"events": fleet.events.kept(), "last_id": fleet.events.last_id}
 
-        return answer(on_loop.call(kept))
+        return on_loop.call(kept)
 
 
-def _status(fleet: ControlledFleet, facts: Facts) -> dict[str, Any]:
+def _status(fleet: ControlledFleet, facts: Facts) -> Status:
     models = fleet.models()
     return {
         "version": facts.version,

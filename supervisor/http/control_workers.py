@@ -3,47 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flask import Flask, Response, request
-
-from .control_answers import answer, memory_json, worker_memory
-from .request_bodies import no_query, tail_of
+from ..errors import UnknownModel, UnknownWorker
+from .control_answers import memory_json, worker_memory
+from .control_shapes import ShownWorker
+from .operations import Text
+from .request_bodies import tail_of
 
 if TYPE_CHECKING:
     from ..fleet.views import WorkerView
     from .control_ports import ControlledFleet, Facts, LogBook
+    from .control_routes import Routes
+    from .control_shapes import Workers
     from .on_loop import OnLoop
 
 
 def add_worker_routes(
-    app: Flask, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts, logs: LogBook
+    routes: Routes, fleet: ControlledFleet, on_loop: OnLoop, facts: Facts, logs: LogBook
 ) -> None:
     """Add /api/workers, /api/workers/{id} and the logs of a model."""
 
-    @app.get("/api/workers")
-    def workers() -> Response:
-        no_query(request.args)
+    @routes.add("GET", "/api/workers")
+    def workers() -> Workers:
+        """All workers."""
         views = on_loop.call(fleet.workers)
-        return answer({"workers": [_worker(view, facts) for view in views]})
+        return {"workers": [_worker(view, facts) for view in views]}
 
-    @app.get("/api/workers/<uid>")
-    def worker(uid: str) -> Response:
-        no_query(request.args)
-        return answer(_worker(on_loop.call(lambda: fleet.worker(uid)), facts))
+    @routes.add("GET", "/api/workers/<uid>", raises=(UnknownWorker,))
+    def worker(uid: str) -> ShownWorker:
+        """One worker."""
+        return _worker(on_loop.call(lambda: fleet.worker(uid)), facts)
 
-    @app.get("/api/models/<name>/logs")
-    def model_logs(name: str) -> Response:
-        count, _ = tail_of(request.args)  # a log to be followed never comes here: see `streams`
+    @routes.add("GET", "/api/models/<name>/logs", query=tail_of, raises=(UnknownModel,))
+    def model_logs(name: str, query: tuple[int, bool]) -> Text:
+        """What the model's workers printed lately; with `follow=1` also what they print now."""
+        count, _ = query  # a log to be followed never comes here: see `streams`
 
         def tail() -> list[str]:
             fleet.model(name)
             return [f"{line.text}\n" for line in logs.tail(name, count)]
 
-        return Response("".join(on_loop.call(tail)), content_type="text/plain; charset=utf-8")
+        return Text("".join(on_loop.call(tail)))
 
 
-def _worker(view: WorkerView, facts: Facts) -> dict[str, Any]:
+def _worker(view: WorkerView, facts: Facts) -> ShownWorker:
     shown = {field.name: getattr(view, field.name) for field in fields(view)}
     memory = worker_memory(facts, view)
-    return {**shown, "memory": None if memory is None else memory_json(memory)}
+    return ShownWorker(**shown, memory=None if memory is None else memory_json(memory))

@@ -11,7 +11,7 @@ import orjson
 from ..errors import Invalid, SupervisorError
 from .asgi import answer_problem, encode_headers
 from .following import query_of, until_over
-from .request_bodies import follows_events
+from .request_bodies import follows_events, query_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ class EventStreams:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the client goes or `close` is called."""
         try:
-            follows_events(query_of(scope))
+            follows_events(query_fields(query_of(scope)))
             last_seen = _last_seen(scope)
         except SupervisorError as error:
             await answer_problem(send, error)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Number = TypeVar("Number", int, float)
+Value = TypeVar("Value")
 
 DEFAULT_WAIT: Final = 600.0  # seconds
 DEFAULT_TAIL: Final = 100  # lines
@@ -97,11 +98,11 @@ class Fields:
             return value
         raise self._error(name, "expected true or false", value)
 
-    def switch(self, name: str) -> bool:
+    def switch(self, name: str, *, absent: bool = False) -> bool:
         """Take a flag that is written as text, as in a query."""
         value = self._take(name)
         if value is None:
-            return False
+            return absent
         if value not in _SWITCH:
             raise self._error(name, "expected 1 or 0", value)
         return _SWITCH[value]
@@ -200,6 +201,12 @@ class Fields:
             raise self._error(name, "expected an object", value)
         return Fields(value, self._kind, f"{self._prefix}{name}.")
 
+    def needed(self, name: str, value: Value | None, what: str) -> Value:
+        """Return a field that may not be absent, once taken; `what` says what to put there."""
+        if value is None:
+            raise Invalid(f"{self._kind} '{self._prefix}{name}' is missing: {what}")
+        return value
+
     def done(self) -> None:
         """Raise Invalid where there are fields that have no meaning here."""
         if not self._unknown:
@@ -269,8 +276,7 @@ def unload_body(fields: Fields) -> UnloadBody:
 def swap_body(fields: Fields) -> SwapBody:
     """Read the body of a swap."""
     model = fields.pattern("model", NAME, _NAME_RULE)
-    if model is None:
-        raise Invalid("field 'model' is missing: name the model that the client wants")
+    model = fields.needed("model", model, "name the model that the client wants")
     what = _model(fields)
     body = SwapBody(model, what, fields.flag("private"), fields.duration("ttl", 0.001))
     fields.done()
@@ -284,32 +290,34 @@ def checked_name(kind: str, name: str) -> str:
     raise Invalid(f"{_short(repr(name))} cannot name a {kind}: expected {_NAME_RULE}")
 
 
-def no_query(query: Mapping[str, str]) -> None:
-    """Refuse query parameters where none has a meaning."""
-    Fields(query, "query parameter").done()
+def query_fields(query: Mapping[str, str]) -> Fields:
+    """Return the parameters of a query as fields."""
+    return Fields(query, "query parameter")
 
 
-def wait_of(query: Mapping[str, str]) -> float:
+def nothing(fields: Fields) -> None:
+    """Refuse whatever is given."""
+    fields.done()
+
+
+def wait_of(fields: Fields) -> float:
     """Return for how many seconds a call waits; `wait` is its one parameter."""
-    fields = Fields(query, "query parameter")
     wait = fields.duration("wait")
     fields.done()
     return DEFAULT_WAIT if wait is None else wait
 
 
-def tail_of(query: Mapping[str, str]) -> tuple[int, bool]:
+def tail_of(fields: Fields) -> tuple[int, bool]:
     """Return how many lines of a log are wanted, and whether it is to be followed."""
-    fields = Fields(query, "query parameter")
     tail = fields.count("tail", 0, MOST_LINES)
     follow = fields.switch("follow")
     fields.done()
     return DEFAULT_TAIL if tail is None else tail, follow
 
 
-def follows_events(query: Mapping[str, str]) -> bool:
+def follows_events(fields: Fields) -> bool:
     """Return whether events are to be followed; `follow` is the one parameter, and means yes."""
-    fields = Fields(query, "query parameter")
-    follow = "follow" not in query or fields.switch("follow")
+    follow = fields.switch("follow", absent=True)
     fields.done()
     return follow
 

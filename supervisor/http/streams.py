@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ..errors import SupervisorError
 from .asgi import answer_problem, encode_headers
 from .following import query_of, until_over
-from .request_bodies import tail_of
+from .request_bodies import query_fields, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +59,7 @@ class LogStreams:
         found = _PATH.fullmatch(scope["path"])
         assert found is not None, "ask `takes` first"
         try:
-            count, _ = tail_of(query_of(scope))
+            count, _ = tail_of(query_fields(query_of(scope)))
             self._fleet.model(found[1])
         except SupervisorError as error:
             await answer_problem(send, error)

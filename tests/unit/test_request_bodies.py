@@ -170,12 +170,12 @@ def test_json_that_is_no_object_is_invalid(body: bytes) -> None:
 
 
 def test_queries() -> None:
-    assert bodies.wait_of({}) == 600.0
-    assert bodies.wait_of({"wait": "60s"}) == 60.0
-    assert bodies.wait_of({"wait": "0"}) == 0.0
-    assert bodies.tail_of({}) == (100, False)
-    assert bodies.tail_of({"tail": "5", "follow": "1"}) == (5, True)
-    bodies.no_query({})
+    assert bodies.wait_of(bodies.query_fields({})) == 600.0
+    assert bodies.wait_of(bodies.query_fields({"wait": "60s"})) == 60.0
+    assert bodies.wait_of(bodies.query_fields({"wait": "0"})) == 0.0
+    assert bodies.tail_of(bodies.query_fields({})) == (100, False)
+    assert bodies.tail_of(bodies.query_fields({"tail": "5", "follow": "1"})) == (5, True)
+    bodies.nothing(bodies.query_fields({}))
 
 
 @pytest.mark.parametrize(
@@ -183,13 +183,13 @@ def test_queries() -> None:
 )
 def test_a_bad_wait_is_named(query: dict[str, str]) -> None:
     with pytest.raises(Invalid, match=f"query parameter '{next(iter(query))}'"):
-        bodies.wait_of(query)
+        bodies.wait_of(bodies.query_fields(query))
 
 
 @pytest.mark.parametrize("query", [{"tail": "-1"}, {"tail": "x"}, {"follow": "maybe"}, {"a": "1"}])
 def test_a_bad_log_query_is_named(query: dict[str, str]) -> None:
     with pytest.raises(Invalid, match=f"'{next(iter(query))}'"):
-        bodies.tail_of(query)
+        bodies.tail_of(bodies.query_fields(query))
 
 
 @pytest.mark.parametrize("name", ["", ".a", "a b", "a" * 129, "ä", "a\n"])

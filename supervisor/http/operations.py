@@ -1,0 +1,79 @@
+"""What a call takes and what it answers, as data: routes declare it, /openapi.json tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from ..errors import SupervisorError
+from .request_bodies import Fields
+
+T = TypeVar("T")
+
+Reader = Callable[[Fields], object]
+Raised = tuple[type[SupervisorError], ...]
+
+JSON_TYPE: Final = "application/json"
+TEXT_TYPE: Final = "text/plain"
+EVENTS_TYPE: Final = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Created(Generic[T]):
+    """An answer with status 201."""
+
+    body: T
+    status: ClassVar[int] = 201
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[T]):
+    """An answer with status 202: it goes on."""
+
+    body: T
+    status: ClassVar[int] = 202
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer in plain text."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header of a request that has a meaning. `pattern`: of its values, as in JSON Schema."""
+
+    name: str
+    meaning: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path.
+
+    `answers` has the types of the bodies by status and media type. `query` and `reads` read the
+    query and a JSON body; `bodies` are the types of bodies that others read, by media type.
+    `raises` are the errors that it may end with, `refused` further statuses of errors.
+    """
+
+    method: str
+    path: str  # its variables as "{name}"
+    name: str
+    summary: str
+    tag: str
+    answers: Mapping[int, Mapping[str, Any]]
+    raises: Raised = ()
+    refused: tuple[int, ...] = ()
+    query: Reader | None = None
+    reads: Reader | None = None
+    bodies: Mapping[str, Any] = field(default_factory=dict)
+    headers: tuple[Header, ...] = ()
+
+
+LAST_EVENT_ID: Final = Header(
+    "Last-Event-ID", "the last event that was seen: what happened since is sent", "^[0-9]{1,18}$"
+)
