@@ -17,7 +17,7 @@ from .report import Report, publish
 from .workload import MODELS, workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 CACHE = Path(platformdirs.user_cache_dir("modelsup")) / "benchmark-models"
 
@@ -60,9 +60,7 @@ def swap_command(
     target: Path | None, quick: bool, models_dir: Path, models: str, rounds: int
 ) -> None:
     """Seconds from the swap to the first right answer."""
-    names = models.split(",")
-    if unknown := set(names) - set(MODELS):
-        raise click.BadParameter(f"no such model: {', '.join(sorted(unknown))}")
+    names = _known(models, MODELS)
     ready = workloads(swap.needed(names), models_dir)
     _measure(target, lambda folder: swap.run(names, ready, 1 if quick else rounds, folder))
 
@@ -83,11 +81,12 @@ def memory_command(
 @_options
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True)
+@click.option("--models", default="tiny,mobilenet", show_default=True, help="Comma-separated.")
 def predict_command(
-    target: Path | None, quick: bool, models_dir: Path, rounds: int, seconds: float
+    target: Path | None, quick: bool, models_dir: Path, rounds: int, seconds: float, models: str
 ) -> None:
-    """Predictions per second and latency of a small model."""
-    ready = workloads(["tiny"], models_dir)["tiny"]
+    """Predictions per second and latency, as JSON, binary tensors and JPEG."""
+    ready = workloads(_known(models, [model for model, _ in predict.CASES]), models_dir)
     rounds, seconds = (1, 1.0) if quick else (rounds, seconds)
     _measure(target, lambda folder: predict.run(ready, rounds, seconds, folder))
 
@@ -112,6 +111,14 @@ def lifecycle_command(target: Path | None, quick: bool, models_dir: Path, rounds
     """Milliseconds until a worker is gone, and how well a load time is predicted."""
     ready = workloads(["tiny", "mobilenet"], models_dir)
     _measure(target, lambda _: lifecycle.run(ready, 3 if quick else rounds))
+
+
+def _known(models: str, known: Sequence[str]) -> list[str]:
+    """Return the names in a list. Raises BadParameter on one that is not among `known`."""
+    names = models.split(",")
+    if unknown := set(names) - set(known):
+        raise click.BadParameter(f"no such model: {', '.join(sorted(unknown))}")
+    return names
 
 
 def _measure(target: Path | None, benchmark: Callable[[Path], Report]) -> None:

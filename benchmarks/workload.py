@@ -26,6 +26,7 @@ MODELS = tuple(BUILDERS)
 PREPARE_SECONDS = 600
 RELATIVE = 1e-3  # folding constants moves float32 results by less than this
 ABSOLUTE = 1e-6
+IMAGE_RANK, CHANNELS = 4, 3  # of a batch of RGB images
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Workload:
     batch: np.ndarray[Any, Any]  # float32, first dimension 1
     expected: np.ndarray[Any, Any]
     input_name: str
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the input is one RGB image."""
+        return self.batch.ndim == IMAGE_RANK and self.batch.shape[-1] == CHANNELS
 
     @property
     def v2_body(self) -> bytes:

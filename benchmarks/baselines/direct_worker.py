@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelsup.worker.contract import LaunchSpec
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def start(model_file: Path, folder: Path) -> tuple[Server, str]:
+def start(
+    model_file: Path, folder: Path, image: dict[str, Any] | None = None
+) -> tuple[Server, str]:
     """Start a worker for `model_file`; return it and its secret. The caller stops it.
 
-    `folder` takes the launch spec, the temporary files and the log of the worker.
+    `folder`, which must be there, takes the launch spec, temporary files and log of the worker.
     """
     temporary = folder / "worker"
     temporary.mkdir()
@@ -28,6 +30,7 @@ def start(model_file: Path, folder: Path) -> tuple[Server, str]:
         source=str(model_file),
         secret=secrets.token_urlsafe(32),
         temp_dir=str(temporary),
+        image=image,
     )
     spec_file = folder / "spec.json"
     spec_file.touch(mode=0o600)

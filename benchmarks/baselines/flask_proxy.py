@@ -12,9 +12,10 @@ import requests
 from flask import Flask, Response, request
 from modelsup.worker.contract import SECRET_HEADER
 
-from .serving import serve
+from .serving import LENGTH_HEADER, serve
 
 TIMEOUT_SECONDS = 60
+PASSED = ("Content-Type", LENGTH_HEADER)  # of the headers that come in
 
 
 def create_app(worker_url: str, secret: str) -> Flask:
@@ -22,17 +23,25 @@ def create_app(worker_url: str, secret: str) -> Flask:
     app = Flask(__name__)
     local = threading.local()
 
-    @app.post("/v1/models/<name>:predict")
-    def predict(name: str) -> Response:
+    def passed_on(path: str) -> Response:
         if not hasattr(local, "session"):
             local.session = requests.Session()
+        headers = {name: request.headers[name] for name in PASSED if name in request.headers}
         answer = local.session.post(
-            f"{worker_url}/v1/predict",
+            f"{worker_url}{path}",
             data=request.get_data(),
-            headers={"Content-Type": "application/json", SECRET_HEADER: secret},
+            headers={**headers, SECRET_HEADER: secret},
             timeout=TIMEOUT_SECONDS,
         )
         return Response(answer.content, answer.status_code, mimetype="application/json")
+
+    @app.post("/v1/models/<name>:predict")
+    def predict(name: str) -> Response:
+        return passed_on("/v1/predict")
+
+    @app.post("/v2/models/<name>/infer")
+    def infer(name: str) -> Response:
+        return passed_on("/v2/infer")
 
     return app
 

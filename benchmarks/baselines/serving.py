@@ -6,6 +6,7 @@ Nagle delay, one compiled function per model, no request log.
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,11 @@ class KerasModel:
 
 
 def answer_v1(model: KerasModel) -> Response:
-    """Answer a JSON request `{"instances": [...]}`."""
-    batch = np.asarray(request.get_json()["instances"], dtype=np.float32)
+    """Answer a JSON request `{"instances": [...]}`, or one that is a JPEG."""
+    if request.mimetype == "image/jpeg":
+        batch = _image(request.get_data())
+    else:
+        batch = np.asarray(request.get_json()["instances"], dtype=np.float32)
     return _json_response({"predictions": model(batch).tolist()})
 
 
@@ -60,6 +64,13 @@ def answer_v2(model: KerasModel) -> Response:
     output = model(batch)
     described = {"name": "output", "datatype": "FP32", "shape": list(output.shape)}
     return _json_response({"outputs": [{**described, "data": output.ravel().tolist()}]})
+
+
+def _image(data: bytes) -> np.ndarray[Any, Any]:
+    """Return a JPEG as a batch of one, values 0 to 1."""
+    from PIL import Image
+
+    return (np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255))[None]
 
 
 def _json_response(data: Any) -> Response:
