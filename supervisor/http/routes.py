@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Final
@@ -46,29 +47,43 @@ READS: Final = frozenset(
 )
 MAX_REMEMBERED: Final = 4096  # paths
 
-_V1_VERBS: Final = {
-    "predict": Kind.V1_PREDICT,
-    "classify": Kind.V1_CLASSIFY,
-    "regress": Kind.V1_REGRESS,
+_V1: Final = {
+    "": Kind.V1_STATUS,
+    "/metadata": Kind.V1_METADATA,
+    ":predict": Kind.V1_PREDICT,
+    ":classify": Kind.V1_CLASSIFY,
+    ":regress": Kind.V1_REGRESS,
 }
-_V2_VERBS: Final = {
-    (): Kind.V2_METADATA,
-    ("config",): Kind.V2_CONFIG,
-    ("stats",): Kind.V2_STATISTICS,
-    ("ready",): Kind.V2_READY,
-    ("infer",): Kind.V2_INFER,
+_V2: Final = {
+    "": Kind.V2_METADATA,
+    "/config": Kind.V2_CONFIG,
+    "/stats": Kind.V2_STATISTICS,
+    "/ready": Kind.V2_READY,
+    "/infer": Kind.V2_INFER,
 }
-_V2_SERVER: Final = {
-    (): Kind.V2_SERVER,
-    ("health", "live"): Kind.V2_SERVER_LIVE,
-    ("health", "ready"): Kind.V2_SERVER_READY,
-    ("models", "stats"): Kind.V2_STATISTICS,  # of all; one called "stats" has no metadata
-    ("repository", "index"): Kind.V2_INDEX,
-}
-_V2_REPOSITORY: Final = {"load": Kind.V2_LOAD, "unload": Kind.V2_UNLOAD}
-_CLIENT_VERBS: Final = {"predict": Kind.V1_PREDICT, "infer": Kind.V2_INFER}
+_V1_MODELS: Final = tuple(
+    f"/v1/models/{{model}}{which}" for which in ("", "/versions/{version}", "/labels/{label}")
+)
+_V2_MODELS: Final = tuple(f"/v2/models/{{model}}{which}" for which in ("", "/versions/{version}"))
 
-Words = tuple[str, ...]
+# Every path there is, the first that matches first. Variables are fields of a Route.
+PATHS: Final = {
+    "/clients/{client}/predict": Kind.V1_PREDICT,
+    "/clients/{client}/infer": Kind.V2_INFER,
+    **{f"{model}{end}": kind for model in _V1_MODELS for end, kind in _V1.items()},
+    "/v2": Kind.V2_SERVER,
+    "/v2/health/live": Kind.V2_SERVER_LIVE,
+    "/v2/health/ready": Kind.V2_SERVER_READY,
+    "/v2/models/stats": Kind.V2_STATISTICS,  # of all; a model called "stats" has no metadata
+    **{f"{model}{end}": kind for model in _V2_MODELS for end, kind in _V2.items()},
+    "/v2/repository/index": Kind.V2_INDEX,
+    "/v2/repository/models/{model}/load": Kind.V2_LOAD,
+    "/v2/repository/models/{model}/unload": Kind.V2_UNLOAD,
+}
+_PATTERNS: Final = [
+    (re.compile(re.sub(r"{(\w+)}", rf"(?P<\1>{NAME.pattern})", path)), kind)
+    for path, kind in PATHS.items()
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +99,7 @@ class Route:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that the path has."""
-        return ("GET", "HEAD") if self.kind in READS else ("POST",)
+        return methods_of(self.kind)
 
 
 _remembered: dict[bytes, Route] = {}
@@ -105,59 +120,21 @@ def match(path: bytes) -> Route | None:
     return route
 
 
+def methods_of(kind: Kind) -> tuple[str, ...]:
+    """Return the methods of the paths that ask for this."""
+    return ("GET", "HEAD") if kind in READS else ("POST",)
+
+
 def _parse(path: bytes) -> Route | None:
     try:
-        root, *words = (unquote_to_bytes(part).decode() for part in path.split(b"/")[1:])
-    except ValueError:  # no slash at all, or not UTF-8
+        words = [unquote_to_bytes(word).decode() for word in path.split(b"/")]
+    except ValueError:  # not UTF-8
         return None
-    route = None
-    if root == "v1":
-        route = _parse_v1(tuple(words))
-    elif root == "v2":
-        route = _parse_v2(tuple(words))
-    elif root == "clients" and len(words) == 2 and words[1] in _CLIENT_VERBS:
-        route = Route(_CLIENT_VERBS[words[1]], client=words[0])
-    return route if route is not None and _names_are_valid(route) else None
-
-
-def _parse_v1(words: Words) -> Route | None:
-    if len(words) < 2 or words[0] != "models":
+    if any("/" in word for word in words):  # a slash that is encoded is part of a name
         return None
-    kind: Kind | None = Kind.V1_STATUS
-    if words[-1] == "metadata" and len(words) in (3, 5):
-        kind = Kind.V1_METADATA
-        words = words[:-1]
-    elif ":" in words[-1]:
-        last, verb = words[-1].split(":", 1)
-        kind = _V1_VERBS.get(verb)
-        words = (*words[:-1], last)
-    if kind is None:
-        return None
-    match words[1:]:
-        case (model,):
-            return Route(kind, model)
-        case (model, "versions", version):
-            return Route(kind, model, version=version)
-        case (model, "labels", label):
-            return Route(kind, model, label=label)
+    plain = "/".join(words)
+    for pattern, kind in _PATTERNS:
+        found = pattern.fullmatch(plain)
+        if found is not None:
+            return Route(kind, **found.groupdict())
     return None
-
-
-def _parse_v2(words: Words) -> Route | None:
-    if words in _V2_SERVER:
-        return Route(_V2_SERVER[words])
-    match words:
-        case ("models", model, "versions", version, *verb) if tuple(verb) in _V2_VERBS:
-            return Route(_V2_VERBS[tuple(verb)], model, version=version)
-        case ("models", model, *verb) if tuple(verb) in _V2_VERBS:
-            return Route(_V2_VERBS[tuple(verb)], model)
-        case ("repository", "models", model, verb) if verb in _V2_REPOSITORY:
-            return Route(_V2_REPOSITORY[verb], model)
-    return None
-
-
-def _names_are_valid(route: Route) -> bool:
-    named = (route.version, route.label, route.model or None, route.client or None)
-    if any(name is not None and not NAME.fullmatch(name) for name in named):
-        return False
-    return bool(route.model or route.client) or route.kind in _V2_SERVER.values()
