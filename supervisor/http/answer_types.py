@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
@@ -24,7 +25,7 @@ _NAMES: Final[dict[str, Any]] = {
 
 def fields_of(kind: type) -> dict[str, Any]:
     """Return the types of the fields of a class."""
-    return get_type_hints(kind, localns=_NAMES, include_extras=True)
+    return get_type_hints(kind, localns=_NAMES | _of_module(kind), include_extras=True)
 
 
 def answers_of(view: Any) -> dict[int, dict[str, Any]]:
@@ -41,9 +42,13 @@ def answers_of(view: Any) -> dict[int, dict[str, Any]]:
     return answers
 
 
+def _of_module(kind: type) -> dict[str, Any]:
+    return vars(sys.modules[kind.__module__])
+
+
 def _returned_by(view: Any) -> Any:
     alone = SimpleNamespace(__annotations__={"return": view.__annotations__["return"]})
-    return get_type_hints(alone, view.__globals__, _NAMES)["return"]
+    return get_type_hints(alone, _NAMES | view.__globals__)["return"]
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
