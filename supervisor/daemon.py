@@ -30,6 +30,7 @@ from .adapters.host_budget import LocalHost
 from .adapters.instance import AlreadyRunning, StateFolder
 from .adapters.launcher import LocalLauncher
 from .adapters.logs import LogBook, configure_logging
+from .adapters.shared_limit import find_shared_limit
 from .adapters.store import Store
 from .errors import LaunchFailed, StoreFailed
 from .facts import DaemonFacts
@@ -188,7 +189,9 @@ class _Daemon:
         logs = LogBook(settings.log_lines)
         guards = Guards(find_cgroups() if settings.cgroups == "auto" else None)
         guards.sweep()
-        launcher = LocalLauncher(self.folder.run, logs, guards, settings.forkserver_ttl)
+        launcher = LocalLauncher(
+            self.folder.run, logs, guards, find_shared_limit(), settings.forkserver_ttl
+        )
         gpus = Gpus(memory_back_timeout=settings.memory_back_timeout)
         fleet = self._fleet(launcher, logs, gpus)
         told = asyncio.Event()

@@ -47,6 +47,7 @@ class Supervisor:
         port: int = 0,
         files: int | None = None,
         environment: dict[str, str] | None = None,
+        prefix: list[str] | None = None,
     ) -> None:
         self.home = home
         self.state_dir = home / "state"
@@ -54,7 +55,7 @@ class Supervisor:
         self.environment = clean_environment(home) | (environment or {})
         ready, ready_write = os.pipe()
         arguments = ["start", "--port", str(port), "--state-dir", str(self.state_dir)]
-        prefix = ["prlimit", f"--nofile={files}:{files}"] if files else []
+        prefix = [*(prefix or []), *(["prlimit", f"--nofile={files}:{files}"] if files else [])]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [*prefix, *CLI, *arguments, "--ready-fd", str(ready_write), *flags],

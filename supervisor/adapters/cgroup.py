@@ -80,11 +80,7 @@ class WorkerGroup:
 
     def oom_killed(self) -> bool:
         """Tell whether the kernel killed one of its processes for want of memory."""
-        for line in _read(self.folder / self._files.events).splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count) > 0
-        return False
+        return oom_kills(self.folder / self._files.events) > 0
 
     def kill(self) -> None:
         """SIGKILL every process of the group, those in sessions of their own too."""
@@ -103,6 +99,18 @@ class WorkerGroup:
     def remove(self) -> bool:
         """Remove the group; False if a process is still in it, True if there is none any more."""
         return _remove(self.folder)
+
+
+def oom_kills(events: Path) -> int:
+    """Return how many processes of a group the kernel has killed for want of memory.
+
+    Whatever limit they met with counts: the group's, or one above it. 0 where it is not told.
+    """
+    for line in _read(events).splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return int(count)
+    return 0
 
 
 class Cgroups:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from .guard import Guard
     from .logs import PipeReader
+    from .shared_limit import SharedLimit
     from .upstream import HttpUpstream
 
 REPORT_WAIT: Final = 1.0  # seconds that a forkserver has to report an exit that the pidfd showed
@@ -91,6 +92,7 @@ class LocalHandle:
         temp_dir: Path,
         parent: Parent,
         guard: Guard | None,
+        shared_limit: SharedLimit,
         on_disposed: Callable[[], None],
     ) -> None:
         self.pid = pid
@@ -101,6 +103,7 @@ class LocalHandle:
         self._temp_dir = temp_dir
         self._parent = parent
         self._guard = guard
+        self._shared_limit = shared_limit
         self._on_disposed = on_disposed
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[Exit] = self._loop.create_future()
@@ -134,8 +137,9 @@ class LocalHandle:
         self._set_exit(exit_of_status(collect(self.pid)))
 
     def _set_exit(self, end: Exit) -> None:
-        if self._guard is not None and end.signal == signal.SIGKILL:
-            end = replace(end, overuse=self._guard.overuse())
+        if end.signal == signal.SIGKILL:
+            own = self._guard.overuse() if self._guard else None
+            end = replace(end, overuse=own or self._shared_limit.overuse(end.max_rss))
         self._exit.set_result(end)
 
     async def exited(self) -> Exit:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..domain import Exit
     from .guard import Guard, Guards
+    from .shared_limit import SharedLimit
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +34,21 @@ TRIES: Final = 2  # a forkserver that ends under a spawn is replaced once
 class LocalLauncher:
     """Launcher of this machine. `run_dir` holds one temporary folder per worker.
 
-    `guards` hold workers to their limits of host memory.
+    `guards` hold workers to their limits of host memory, `shared_limit` tells of the one for all.
     """
 
     def __init__(
-        self, run_dir: Path, logs: LogBook, guards: Guards, forkserver_ttl: float = 0
+        self,
+        run_dir: Path,
+        logs: LogBook,
+        guards: Guards,
+        shared_limit: SharedLimit,
+        forkserver_ttl: float = 0,
     ) -> None:
         self._run_dir = run_dir
         self._logs = logs
         self._guards = guards
+        self._shared_limit = shared_limit
         self._forkserver_ttl = forkserver_ttl
         self._forkservers: dict[str, Forkserver] = {}
         self._handles: dict[str, LocalHandle] = {}
@@ -92,6 +99,7 @@ class LocalLauncher:
             temp_dir=temp_dir,
             parent=forkserver,
             guard=guard,
+            shared_limit=self._shared_limit,
             on_disposed=lambda: self._on_disposed(spec),
         )
         if early := self._starting.pop(spec.uid):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from pathlib import Path
@@ -11,13 +13,17 @@ import psutil
 import pytest
 from modelsup.client import LoadFailed, Unavailable
 from modelsup.supervisor.adapters.cgroup import PREFIX
+from modelsup.supervisor.adapters.host import cgroup_folders
+
+from tests.conftest import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MB = 1000**2
 LIMIT = 100 * MB
-OVER = f"leak:{200 * MB}"
+TOO_MUCH = f"leak:{2 * LIMIT}"
+OVER = r"over its limit of 100\.0 MB of host memory \(used \d+\.\d MB\)"
 BODY = {"instances": [[1.0]]}
 ANSWER = {"predictions": [[1.0]]}
 GONE_SECONDS = 5.0  # the aim is 1 s; a busy machine gets more
@@ -73,8 +79,8 @@ def test_worker_over_its_limit_ends_alone(
     asking = background(keep_asking)
     process, started = psutil.Process(greedy.pid), time.monotonic()
     try:
-        with pytest.raises(Unavailable, match=r"went over its limit of 100\.0 MB") as caught:
-            guarded.command("greedy", OVER, "hang")
+        with pytest.raises(Unavailable, match=OVER + " while serving") as caught:
+            guarded.command("greedy", TOO_MUCH, "hang")
         process.wait(GONE_SECONDS)
         assert time.monotonic() - started < GONE_SECONDS
         assert (caught.value.status, caught.value.code) == (503, "worker_died")
@@ -90,11 +96,11 @@ def test_worker_over_its_limit_ends_alone(
 
 
 def test_load_over_its_limit_says_so(guarded: Any, echo_model: Callable[..., str]) -> None:
-    with pytest.raises(LoadFailed, match=r"over its limit of 100\.0 MB .* while loading") as caught:
-        guarded.client.load("m", echo_model(on_load=[OVER, "hang"]), ram=LIMIT)
+    with pytest.raises(LoadFailed, match=OVER + " while loading") as caught:
+        guarded.client.load("m", echo_model(on_load=[TOO_MUCH, "hang"]), ram=LIMIT)
     assert (caught.value.cause, caught.value.status) == ("host_oom", 503)
     assert guarded.client.model("m").state == "failed"
-    guarded.client.load("m", ram=4 * LIMIT, source=echo_model(on_load=[OVER]))
+    guarded.client.load("m", ram=4 * LIMIT, source=echo_model(on_load=[TOO_MUCH]))
     assert guarded.client.predict_json("m", BODY) == ANSWER
 
 
@@ -105,6 +111,44 @@ def test_worker_below_its_limit_is_left_alone(guarded: Any) -> None:
         guarded.command("neighbour", f"leak:{LIMIT // 5}")
     assert worker_of(guarded, "neighbour").id == before
     assert worker_of(guarded, "neighbour").restarts == 0
+
+
+@pytest.fixture
+def small_container() -> Iterator[list[str]]:
+    """What starts a program in a cgroup that has little memory, as a container does."""
+    memberships = Path("/proc/self/cgroup").read_text()
+    mounts = Path("/proc/self/mountinfo").read_text()
+    own, limit = next(cgroup_folders(memberships, mounts), (Path("/nowhere"), ""))
+    group = own / f"test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(5 * LIMIT))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no memory cgroup is ours to make groups in: {error}")
+    enter = 'echo $$ > "$0" && exec "$@"'
+    yield ["sh", "-c", enter, str(group / "cgroup.procs")]
+    wait_until(lambda: not (group / "cgroup.procs").read_text(), 10)
+    group.rmdir()
+
+
+def test_worker_that_the_kernel_kills_for_the_limit_of_all(
+    small_container: list[str],
+    start_supervisor: Callable[..., Any],
+    echo_model: Callable[..., str],
+) -> None:
+    """In a container, a model without a limit of its own once ended without a reason."""
+    client = (supervisor := start_supervisor(prefix=small_container)).client
+    client.load("m", echo_model())
+    with pytest.raises(Unavailable, match=r"kernel killed the worker \(used .*the 500\.0 MB of"):
+        supervisor.command("m", f"leak:{10 * LIMIT}")
+    (crash,) = [event for event in client.events() if event.message == "worker failed"]
+    assert crash.facts["cause"] == "host_oom"
+    assert client.predict_json("m", BODY) == ANSWER
+    with pytest.raises(LoadFailed, match="load the model with --ram") as caught:
+        client.load("greedy", echo_model("greedy", on_load=[f"leak:{10 * LIMIT}"]))
+    assert caught.value.cause == "host_oom"
 
 
 def test_worker_without_a_limit_has_no_guard(supervisor: Any) -> None:

@@ -55,3 +55,13 @@ def test_a_worker_over_its_limit_of_host_memory() -> None:
     assert "over its limit of 500.0 MB of host memory (used 512.0 MB) while serving" in (
         failure.message
     )
+
+
+@pytest.mark.parametrize(
+    ("used", "words"), [(900_000_000, "worker (used 900.0 MB)"), (0, "worker")]
+)
+def test_a_worker_that_the_kernel_killed_for_the_limit_of_all(used: int, words: str) -> None:
+    end = Exit(signal=9, overuse=Overuse(limit=1_000_000_000, used=used, shared=True))
+    failure = explain_exit(end, "loading", None, LOG)
+    assert (failure.cause, failure.log) == ("host_oom", LOG)
+    assert f"the kernel killed the {words} while loading, for the 1.0 GB" in failure.message
