@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +10,23 @@ if TYPE_CHECKING:
     from modelsup.worker.contract import Signature, TensorInfo
 
     from ..fleet.views import ModelView
+    from .protocol_shapes import (
+        V1Dim,
+        V1Metadata,
+        V1ModelFacts,
+        V1ModelSpec,
+        V1Signature,
+        V1State,
+        V1Status,
+        V1Tensor,
+        V1Version,
+        V2Config,
+        V2Configured,
+        V2IndexEntry,
+        V2Metadata,
+        V2State,
+        V2Tensor,
+    )
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 
@@ -42,7 +59,7 @@ _V2_TYPES: Final = {
 
 # A model that is not loaded but loads by itself is START, not AVAILABLE: its memory is not
 # taken yet, and who waits for AVAILABLE after a load must not be told so before.
-_V1_STATES: Final = {
+_V1_STATES: Final[dict[str, V1State]] = {
     "unloaded": "START",
     "queued": "START",
     "starting": "START",
@@ -53,7 +70,7 @@ _V1_STATES: Final = {
     "draining": "UNLOADING",
     "stopping": "UNLOADING",
 }
-_V2_STATES: Final = {
+_V2_STATES: Final[dict[str, V2State]] = {
     "queued": "LOADING",
     "starting": "LOADING",
     "loading": "LOADING",
@@ -65,7 +82,7 @@ _V2_STATES: Final = {
 }
 
 
-def v1_status(views: Mapping[str, ModelView], *, autoload: bool) -> dict[str, Any]:
+def v1_status(views: Mapping[str, ModelView], *, autoload: bool) -> V1Status:
     """Return TensorFlow Serving's model_version_status of a model's views by version.
 
     The model's state is that of the version its worker serves; others are not loaded.
@@ -87,39 +104,39 @@ def highest(versions: Iterable[str]) -> str | None:
     return max(versions, key=_version_order, default=None)
 
 
-def v1_metadata(view: ModelView, version: str, signatures: Iterable[Signature]) -> dict[str, Any]:
+def v1_metadata(view: ModelView, version: str, signatures: Iterable[Signature]) -> V1Metadata:
     """Return TensorFlow Serving's answer to /metadata, with how images are read."""
-    return {
-        "model_spec": {"name": view.name, "signature_name": "", "version": version},
-        "metadata": {
-            "signature_def": {"signature_def": {s.name: _v1_signature(s) for s in signatures}},
-            **_image(view),
-        },
+    facts: V1ModelFacts = {
+        "signature_def": {"signature_def": {s.name: _v1_signature(s) for s in signatures}}
     }
+    if view.options.image is not None:
+        facts["image"] = view.options.image
+    spec: V1ModelSpec = {"name": view.name, "signature_name": "", "version": version}
+    return {"model_spec": spec, "metadata": facts}
 
 
-def v2_metadata(view: ModelView, signatures: Sequence[Signature]) -> dict[str, Any]:
+def v2_metadata(view: ModelView, signatures: Sequence[Signature]) -> V2Metadata:
     """Return the V2 model metadata, with how images are read."""
     shown = _shown(signatures)
-    return {
+    told: V2Metadata = {
         "name": view.name,
         "versions": list(view.versions),
         "platform": view.runtime,
         "inputs": [_v2_tensor(tensor) for tensor in shown.inputs],
         "outputs": [_v2_tensor(tensor) for tensor in shown.outputs],
-        **_image(view),
     }
+    if view.options.image is not None:
+        told["image"] = view.options.image
+    return told
 
 
-def v2_config(
-    view: ModelView, signatures: Sequence[Signature], max_batch_size: int
-) -> dict[str, Any]:
+def v2_config(view: ModelView, signatures: Sequence[Signature], max_batch_size: int) -> V2Config:
     """Return V2's model configuration, as far as there is one.
 
     Where there are batches, shapes stand without their first dimension.
     """
     shown = _shown(signatures)
-    config = {
+    config: V2Config = {
         "name": view.name,
         "platform": view.runtime,
         "backend": view.runtime,
@@ -128,7 +145,9 @@ def v2_config(
         "output": [_v2_configured(tensor, shown.batchable) for tensor in shown.outputs],
         "model_transaction_policy": {"decoupled": False},
     }
-    return config | {"dynamic_batching": {}} if shown.batchable else config
+    if shown.batchable:
+        config["dynamic_batching"] = {}
+    return config
 
 
 def _shown(signatures: Sequence[Signature]) -> Signature:
@@ -136,13 +155,9 @@ def _shown(signatures: Sequence[Signature]) -> Signature:
     return next((s for s in signatures if s.name == DEFAULT_SIGNATURE), signatures[0])
 
 
-def _image(view: ModelView) -> dict[str, Any]:
-    return {} if view.options.image is None else {"image": view.options.image}
-
-
-def v2_index(views: Iterable[ModelView], *, ready_only: bool) -> list[dict[str, str]]:
+def v2_index(views: Iterable[ModelView], *, ready_only: bool) -> list[V2IndexEntry]:
     """Return the V2 repository index, one entry for each model."""
-    entries = []
+    entries: list[V2IndexEntry] = []
     for view in views:
         if view.state == "ready" or not ready_only:
             entries.append(
@@ -156,10 +171,10 @@ def v2_index(views: Iterable[ModelView], *, ready_only: bool) -> list[dict[str, 
     return entries
 
 
-def _v1_version(view: ModelView, version: str, *, autoload: bool) -> dict[str, Any]:
+def _v1_version(view: ModelView, version: str, *, autoload: bool) -> V1Version:
     served = view.version is None or version == view.version
     state = view.state if served else "unloaded"
-    word = _V1_STATES.get(state, "END")
+    word: V1State = _V1_STATES.get(state, "END")
     message = ""
     if state == "unloaded":
         word = "START" if autoload else "END"
@@ -180,7 +195,7 @@ def _v2_reason(view: ModelView) -> str:
     return view.failure.message if view.failure else view.state
 
 
-def _v1_signature(signature: Signature) -> dict[str, Any]:
+def _v1_signature(signature: Signature) -> V1Signature:
     return {
         "inputs": {tensor.name: _v1_tensor(tensor) for tensor in signature.inputs},
         "outputs": {tensor.name: _v1_tensor(tensor) for tensor in signature.outputs},
@@ -189,8 +204,8 @@ def _v1_signature(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _v1_tensor(tensor: TensorInfo) -> dict[str, Any]:
-    dims = [{"size": str(_size(dim)), "name": ""} for dim in tensor.shape or ()]
+def _v1_tensor(tensor: TensorInfo) -> V1Tensor:
+    dims: list[V1Dim] = [{"size": str(_size(dim)), "name": ""} for dim in tensor.shape or ()]
     return {
         "dtype": _V1_TYPES.get(tensor.dtype, "DT_INVALID"),
         "tensor_shape": {"dim": dims, "unknown_rank": tensor.shape is None},
@@ -198,14 +213,14 @@ def _v1_tensor(tensor: TensorInfo) -> dict[str, Any]:
     }
 
 
-def _v2_tensor(tensor: TensorInfo) -> dict[str, Any]:
+def _v2_tensor(tensor: TensorInfo) -> V2Tensor:
     # V2 has no word for an unknown rank; one free dimension comes nearest.
     shape = [-1] if tensor.shape is None else [_size(dim) for dim in tensor.shape]
     datatype = _V2_TYPES.get(tensor.dtype, tensor.dtype.upper())
     return {"name": tensor.name, "datatype": datatype, "shape": shape}
 
 
-def _v2_configured(tensor: TensorInfo, batchable: bool) -> dict[str, Any]:
+def _v2_configured(tensor: TensorInfo, batchable: bool) -> V2Configured:
     told = _v2_tensor(tensor)
     kind = "STRING" if told["datatype"] == "BYTES" else told["datatype"]
     dims = told["shape"][1:] if batchable else told["shape"]
