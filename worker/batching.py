@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from .batch_size import BatchSize
 from .statistics import Statistics
 
 if TYPE_CHECKING:
@@ -55,9 +56,10 @@ class Batcher:
     threads then fight for the interpreter's lock.
 
     While a call runs, requests gather; the next call takes the oldest one and those that can
-    join it, up to `max_rows` rows. A request joins another if both have rows and agree in
-    signature, types and trailing shapes. A joint call that fails is repeated request by
-    request, so that a bad one fails alone. All methods belong to the event loop's thread.
+    join it, up to as many rows as pay, and `max_rows` at most. A request joins another if both
+    have rows and agree in signature, types and trailing shapes. A joint call that fails is
+    repeated request by request, so that a bad one fails alone. All methods belong to the event
+    loop's thread.
     """
 
     def __init__(self, model: Model, max_rows: int) -> None:
@@ -67,6 +69,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._queue: deque[_Waiter] = deque()
         self._busy = False
+        self._sizes: dict[str, BatchSize] = {}  # by signature
         self._typical: dict[str, float] = {}  # by signature: seconds of its late calls
 
     @property
@@ -105,19 +108,24 @@ class Batcher:
         """Remove the next call's waiters from the queue, and all that were cancelled."""
         batch: list[_Waiter] = []
         left: deque[_Waiter] = deque()
-        rows = 0
+        rows, most = 0, 0
         for waiter in self._queue:
             if waiter.answer.cancelled():
                 continue
             request = waiter.request
             more = rows + (request.rows or 0)
-            if not batch or (more <= self._max_rows and _can_join(batch[0].request, request)):
+            if not batch:
+                most = self._size(request.signature).limit
+            if not batch or (more <= most and _can_join(batch[0].request, request)):
                 batch.append(waiter)
                 rows = more
             else:
                 left.append(waiter)
         self._queue = left
         return batch
+
+    def _size(self, signature: str) -> BatchSize:
+        return self._sizes.setdefault(signature, BatchSize(self._max_rows))
 
     def _compute_in_thread(self, batch: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
         """Run in the compute thread; always ends in `_deliver`."""
@@ -188,6 +196,7 @@ class Batcher:
         statistics.calls += calls
         for execution in executions:
             statistics.executed(*execution)
+            self._size(signature).called(execution[0], sum(execution[1:]))
         for waiter, outcome in zip(batch, outcomes, strict=True):
             answer, queued = waiter.answer, waiter.queued
             statistics.queue_seconds += started - queued
