@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import select
+import socket
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -217,6 +219,20 @@ def test_a_body_over_the_limit_is_refused_unread(module_supervisor: Supervisor, 
         assert answer.status_code == 413
         assert f"over the limit of {MAX_BODY} bytes" in said(answer)
         assert "max_body_size" in said(answer)
+
+
+def test_a_body_without_an_end_is_refused_at_the_limit(module_supervisor: Supervisor) -> None:
+    """The answer comes while the client still sends."""
+    head = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"%x\r\n%s\r\n" % (1000, b"x" * 1000)
+    sent = 0
+    with socket.create_connection(("127.0.0.1", module_supervisor.port), timeout=10) as connection:
+        connection.sendall(head)
+        while not select.select([connection], [], [], 0)[0]:
+            connection.sendall(chunk)
+            sent += len(chunk)
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+    assert MAX_BODY < sent < 100 * MAX_BODY
 
 
 def test_a_control_body_over_its_limit(module_supervisor: Supervisor) -> None:

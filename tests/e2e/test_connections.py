@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import socket
 from pathlib import Path
@@ -159,6 +160,37 @@ def test_large_bodies_stream_through(module_supervisor: Supervisor) -> None:
 
     assert np.array_equal(np.asarray(y), x)
     assert peak(module_supervisor.pid) - before < 8 * MEGABYTE
+
+
+def test_an_answer_that_nobody_reads_is_not_kept_in_the_supervisor(
+    module_supervisor: Supervisor,
+) -> None:
+    """40 MB wait in the worker until the client takes them; others are answered meanwhile."""
+    file = io.BytesIO()
+    np.save(file, np.arange(10 * MEGABYTE, dtype=np.float32).reshape(-1, 1000))
+    head = (
+        "POST /v1/models/m:predict HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-npy\r\n"
+        f"Accept: application/x-npy\r\nContent-Length: {len(file.getvalue())}\r\n\r\n"
+    )
+    with connected(module_supervisor, buffer=4096) as slow:
+        others_are_answered(module_supervisor)
+        forget_peak(module_supervisor.pid)
+        before = psutil.Process(module_supervisor.pid).memory_info().rss
+        slow.raw.sendall(head.encode() + file.getvalue())
+        assert slow.raw.recv(12) == b"HTTP/1.1 200"
+        others_are_answered(module_supervisor)
+        assert peak(module_supervisor.pid) - before < 8 * MEGABYTE
+
+
+def test_half_of_a_large_body_holds_up_nobody(module_supervisor: Supervisor) -> None:
+    """Its worker has taken it already, and waits for the rest beside its other requests."""
+    whole = request(2.0, rows=200_000)
+    with connected(module_supervisor) as slow:
+        slow.raw.sendall(whole[:-10])
+        for _ in range(3):
+            others_are_answered(module_supervisor)
+        slow.raw.sendall(whole[-10:])
+        assert slow.predictions() == [[2.0]] * 200_000
 
 
 def test_a_connection_serves_many_requests(module_supervisor: Supervisor) -> None:

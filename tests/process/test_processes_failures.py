@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import requests
-from modelsup.client import LoadFailed, TimedOut, Unavailable
+from modelsup.client import InvalidRequest, LoadFailed, TimedOut, Unavailable
+
+from tests.process.conftest import post_and_keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,3 +203,41 @@ def test_client_that_leaves_does_not_keep_the_worker_busy(
     with gate.open("wb"):
         shared_supervisor.until(lambda: client.workers()[0].in_flight == 0)
     assert client.predict_json("m", BODY) == ANSWER
+
+
+def test_requests_of_clients_that_left_do_not_reach_the_model(
+    shared_supervisor: Any,
+    echo_model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """As in llama-swap, where each request that was given up was still worked off."""
+    client, gate, port = shared_supervisor.client, fifo("gate"), shared_supervisor.port
+    client.load("m", echo_model(on_call=["print:called"]))
+    calls = sum(line.endswith("called") for line in client.logs("m"))  # those of the warm-up
+    running = background(shared_supervisor.command, "m", f"gate:{gate}")
+    with gate.open("wb"):
+        waiting = [post_and_keep(port, "/v1/models/m:predict", BODY) for _ in range(5)]
+        shared_supervisor.until(lambda: client.workers()[0].in_flight == 6)
+        for requester in waiting:
+            requester.close()
+        shared_supervisor.until(lambda: client.workers()[0].in_flight == 1)
+        with pytest.raises(InvalidRequest):  # the worker has looked at its connections since
+            client.predict_json("m", {"inputs": {"nothing": 1}})
+    assert running.result()["pid"]
+    assert client.predict_json("m", BODY) == ANSWER
+    assert sum(line.endswith("called") for line in client.logs("m")) == calls + 1
+
+
+def test_client_that_leaves_in_the_middle_of_its_answer(shared_supervisor: Any) -> None:
+    """The worker is free at once, and what was left of the answer gets into no other."""
+    client = shared_supervisor.client
+    worker = client.load("m", runtime="echo").worker
+    body = {"instances": [[1.5] * 1000] * 2500}
+    for _ in range(3):
+        with post_and_keep(shared_supervisor.port, "/v1/models/m:predict", body) as reader:
+            assert reader.recv(1000).startswith(b"HTTP/1.1 200")
+            assert client.workers()[0].in_flight == 1
+        shared_supervisor.until(lambda: client.workers()[0].in_flight == 0)
+        assert client.predict_json("m", BODY) == ANSWER
+    assert [(w.id, w.restarts) for w in client.workers()] == [(worker, 0)]
