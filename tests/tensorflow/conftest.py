@@ -32,8 +32,18 @@ with warnings.catch_warnings():
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the models that make_models.py makes."""
-    folder = tmp_path_factory.mktemp("models")
-    command = [sys.executable, str(HERE / "make_models.py"), str(folder)]
+    return made_by("make_models.py", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models that make_kinds.py makes."""
+    return made_by("make_kinds.py", tmp_path_factory.mktemp("kinds"))
+
+
+def made_by(program: str, folder: Path) -> Path:
+    """Return the folder once the program beside this file has filled it."""
+    command = [sys.executable, str(HERE / program), str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr[-3000:]
     return folder

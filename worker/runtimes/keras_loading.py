@@ -100,7 +100,8 @@ def _serving_function(model: Any, path: Path) -> ServingFunction:
     except UnsupportedTensor as error:
         raise LoadFailed("bad_model", f"{path} cannot be served: {error}.") from error
     signature = signature_of(SIGNATURE, input_infos, output_infos)
-    return ServingFunction(signature, tuple(spec.dtype for spec in specs), flat_call(function))
+    dtypes = tuple(spec.dtype for spec in specs)
+    return ServingFunction(signature, dtypes, flat_call(function), function)
 
 
 def _structures(model: Any, path: Path) -> tuple[Any, Any]:

@@ -89,6 +89,7 @@ def _serving_function(name: str, function: Any, method: str) -> ServingFunction:
         signature_of(name, inputs, outputs, method),
         tuple(specs[key].dtype for key in names),
         flat_call(function, names),
+        function,
     )
 
 

@@ -17,15 +17,19 @@ from .tensorflow_sources import find_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ..contract import LaunchSpec
     from .base import Model
+    from .tensorflow_functions import TensorFlowModel
     from .tensorflow_sources import Source
 
 # Set before the import, where the user has not: Keras must not pick another backend from the
 # user's settings file, and TensorFlow's informational lines say nothing about the model.
 ENVIRONMENT: Final = {"KERAS_BACKEND": "tensorflow"}
 DEFAULT_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+
+PREPARE_FOR: Final = "MODELSUP_PREPARE_FOR"  # variable with the kind of device: "cpu" or "gpu"
 
 # What a load and a first call import, so that no worker pays for it after the fork. The codecs
 # are those of the names in a zip archive and in an HDF5 file.
@@ -36,6 +40,7 @@ PRELOADED: Final = (
     "encodings.ascii",
     "encodings.cp437",
     "modelsup.worker.runtimes.keras_loading",
+    "modelsup.worker.runtimes.prepared_loading",
     "modelsup.worker.runtimes.saved_model_loading",
     "modelsup.worker.runtimes.tensorflow_device",
     "modelsup.worker.runtimes.tensorflow_errors",
@@ -64,9 +69,39 @@ class TensorFlowRuntime:
         for module in PRELOADED:
             importlib.import_module(module)
 
-    def load(self, spec: LaunchSpec, on_device_open: Callable[[], None] = ignore) -> Model:
+    def load(
+        self, spec: LaunchSpec, on_device_open: Callable[[], None] = ignore
+    ) -> TensorFlowModel:
         """Apply the caps of `spec` and load its source. Raises LoadFailed."""
         source = find_source(spec.source)  # first: a wrong path need not wait for a GPU
+        self._open(spec, on_device_open)
+        return _load(source, on_gpu=spec.device is not None)
+
+    def load_prepared(
+        self, spec: LaunchSpec, folder: Path, on_device_open: Callable[[], None] = ignore
+    ) -> Model:
+        """Apply the caps of `spec` and load what was prepared into `folder`.
+
+        Raises NotPreparable, LoadFailed, OSError, and others on damaged files.
+        """
+        self._open(spec, on_device_open)
+        from . import prepared_loading
+
+        with _collector_paused():
+            return prepared_loading.load(folder, on_gpu=spec.device is not None)
+
+    def prepare(self, spec: LaunchSpec, folder: Path) -> None:
+        """Load the source of `spec`, and write its prepared form into an empty folder.
+
+        Raises NotPreparable, LoadFailed or OSError.
+        """
+        model = self.load(spec)
+        from . import prepared_making
+
+        for_gpu = spec.environment.get(PREPARE_FOR) == "gpu"
+        prepared_making.make(model, folder, for_gpu=for_gpu)
+
+    def _open(self, spec: LaunchSpec, on_device_open: Callable[[], None]) -> None:
         self.preload()  # nothing to do in a fork of a process that has done it
         from .tensorflow_device import apply_caps, open_gpu
 
@@ -74,10 +109,9 @@ class TensorFlowRuntime:
         if spec.device is not None:
             open_gpu(spec.device)
             on_device_open()
-        return _load(source, on_gpu=spec.device is not None)
 
 
-def _load(source: Source, *, on_gpu: bool) -> Model:
+def _load(source: Source, *, on_gpu: bool) -> TensorFlowModel:
     from . import keras_loading, saved_model_loading, tensorflow_errors
 
     try:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..contract import Signature, TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from .base import Arrays
 
@@ -26,12 +26,14 @@ class UnsupportedTensor(Exception):
 class ServingFunction:
     """One signature, with the flat function that computes it.
 
-    The tensors that `run` takes and gives are in the order of the signature.
+    The tensors that `run` takes and gives are in the order of the signature. `function` is the
+    concrete function behind it; a prepared model has none.
     """
 
     signature: Signature
     dtypes: tuple[Any, ...]  # TensorFlow's, of the inputs
     run: Flat
+    function: Any = None
 
     def __call__(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """Return the outputs by name. "string" tensors are object arrays of bytes."""
@@ -52,6 +54,11 @@ class TensorFlowModel:
     def __init__(self, functions: Sequence[ServingFunction], owner: object) -> None:
         self._functions = {function.signature.name: function for function in functions}
         self._owner = owner
+
+    @property
+    def functions(self) -> Collection[ServingFunction]:
+        """The callables, with TensorFlow's functions."""
+        return self._functions.values()
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
