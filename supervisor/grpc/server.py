@@ -19,8 +19,8 @@ from .workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..http.app import Health
     from ..http.gateway import Limits
+    from ..http.probes import Health
     from ..http.router import Router
     from ..http.routes import Route
     from .calls import Call, Handler

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from .asgi import answer_json, answer_problem
 from .control_gate import ControlGate
-from .problem import MethodNotAllowed
+from .probes import Probes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .asgi import Application, Receive, Scope, Send
     from .control import Control
+    from .probes import Health
 
 _PREDICTIONS: Final = frozenset({"v1", "v2", "clients"})  # first parts of a path
-_PROBES: Final = frozenset({"/healthz", "/readyz"})
-_PROBE_METHODS: Final = ("GET", "HEAD")
 
 
 class Stream(Protocol):
@@ -36,14 +33,6 @@ class Stream(Protocol):
         ...
 
 
-class Health(Protocol):
-    """What the probes ask."""
-
-    def obstacle(self) -> str | None:
-        """Return why requests should not be sent here: "restoring", "stopping", or None."""
-        ...
-
-
 class App:
     """Hands predictions to the gateway, what is followed to the streams, the rest to Flask."""
 
@@ -53,7 +42,7 @@ class App:
         self._gateway = gateway
         self._control = ControlGate(control)
         self._streams = streams
-        self._health = health
+        self._probes = Probes(health)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request, or the server's start and end."""
@@ -77,28 +66,10 @@ class App:
         path = scope["path"]
         if path.lstrip("/").partition("/")[0] in _PREDICTIONS:
             return self._gateway
-        if path in _PROBES:
-            return self._probe
+        if self._probes.takes(scope):
+            return self._probes
         taking = (stream for stream in self._streams if stream.takes(scope))
         return next(taking, self._control)
-
-    async def _probe(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in _PROBE_METHODS:
-            what = f"{scope['path']} takes GET, not {scope['method']}"
-            await answer_problem(send, MethodNotAllowed(what, allow=_PROBE_METHODS))
-        elif scope["path"] == "/healthz":
-            await answer_json(send, HTTPStatus.OK, {"status": "ok"})
-        else:
-            await self._readiness(send)
-
-    async def _readiness(self, send: Send) -> None:
-        obstacle = self._health.obstacle()
-        if obstacle is None:
-            await answer_json(send, HTTPStatus.OK, {"status": "ready"})
-        else:
-            await answer_json(
-                send, HTTPStatus.SERVICE_UNAVAILABLE, {"status": obstacle}, {"Retry-After": "1"}
-            )
 
 
 def create_app(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import orjson
@@ -24,6 +24,9 @@ from .control_routes import Routes
 from .control_status import add_event_routes, add_status_routes
 from .control_workers import add_worker_routes
 from .on_loop import OnLoop
+from .openapi import describe
+from .prediction_operations import prediction_operations
+from .probes import PROBES
 from .problem import (
     BadRequest,
     ForbiddenOrigin,
@@ -77,7 +80,15 @@ def create_control(
     add_worker_routes(Routes(app, operations, "workers"), fleet, on_loop, facts, logs)
     add_model_routes(Routes(app, operations, "models"), fleet, on_loop)
     add_client_routes(Routes(app, operations, "clients"), fleet, on_loop)
+    _add_description(supervisor, operations, facts)
     return Control(app, on_loop, operations)
+
+
+def _add_description(routes: Routes, control: Sequence[Operation], facts: Facts) -> None:
+    @routes.add("GET", "/openapi.json")
+    def openapi() -> dict[str, Any]:
+        """This description of all that there is, as OpenAPI."""
+        return describe([*control, *prediction_operations(), *PROBES], facts.version)
 
 
 def _refuse_other_sites() -> None:

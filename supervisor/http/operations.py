@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from ..errors import SupervisorError
+from .problem import PROBLEM_TYPE, Problem
 from .request_bodies import Fields
 
 T = TypeVar("T")
@@ -57,7 +58,8 @@ class Operation:
 
     `answers` has the types of the bodies by status and media type. `query` and `reads` read the
     query and a JSON body; `bodies` are the types of bodies that others read, by media type.
-    `raises` are the errors that it may end with, `refused` further statuses of errors.
+    `raises` are the errors that it may end with, `refused` further statuses of errors, and
+    `errors` the types of an error's body by media type.
     """
 
     method: str
@@ -68,6 +70,7 @@ class Operation:
     answers: Mapping[int, Mapping[str, Any]]
     raises: Raised = ()
     refused: tuple[int, ...] = ()
+    errors: Mapping[str, Any] = field(default_factory=lambda: {PROBLEM_TYPE: Problem})
     query: Reader | None = None
     reads: Reader | None = None
     bodies: Mapping[str, Any] = field(default_factory=dict)
@@ -76,4 +79,14 @@ class Operation:
 
 LAST_EVENT_ID: Final = Header(
     "Last-Event-ID", "the last event that was seen: what happened since is sent", "^[0-9]{1,18}$"
+)
+KEEP_ALIVE: Final = Header(
+    "X-Modelsup-Keep-Alive",
+    "how long the model stays after this request: a duration, 0, or a negative number for always",
+    r"^-?[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)?$",
+)
+JSON_SIZE: Final = Header(
+    "Inference-Header-Content-Length",
+    "bytes of the JSON that binary tensors follow",
+    "^[0-9]{1,9}$",
 )

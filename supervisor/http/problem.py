@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from ..errors import DoesNotFit, Held, LoadFailed, SupervisorError
 
@@ -40,6 +40,23 @@ STATUS: Final = {
 UNLOADABLE: Final = frozenset({"bad_model", "load_error"})  # trying again cannot help
 DEFAULT_RETRY_AFTER: Final = 5.0  # seconds, where a 429 or 503 knows no better
 _INTERNAL: Final = "the supervisor failed at this request; its log has the traceback"
+
+
+class Problem(TypedDict):
+    """An error of the control API, as RFC 9457 has it. Programs look at `code`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    model: NotRequired[str]
+    client: NotRequired[str]
+    retry_after: NotRequired[float]
+    clients: NotRequired[list[str]]
+    cause: NotRequired[str]
+    log: NotRequired[list[str]]
+    plan: NotRequired[dict[str, Any]]
 
 
 class BadRequest(SupervisorError):
@@ -88,6 +105,12 @@ def status_of(error: BaseException) -> int:
     if isinstance(error, LoadFailed) and error.failure.cause in UNLOADABLE:
         return HTTPStatus.UNPROCESSABLE_ENTITY
     return STATUS[_code_of(error)]
+
+
+def statuses_of(kind: type[SupervisorError]) -> set[int]:
+    """Return the statuses that errors of a kind have."""
+    own = {STATUS[kind.code]}
+    return own | {HTTPStatus.UNPROCESSABLE_ENTITY} if kind is LoadFailed else own
 
 
 def retry_after_of(error: BaseException) -> float | None:

@@ -19,7 +19,7 @@ _LAYOUT: Final = re.compile("NHWC|NCHW")
 _CHANNELS: Final = re.compile("rgb|bgr|gray")
 _RESIZE: Final = re.compile("nearest|bilinear|bicubic")
 _DTYPE: Final = re.compile(r"u?int(8|16|32|64)|b?float16|float(32|64)")
-_PATH: Final = re.compile(rf"/[^\0]{{0,{LONGEST_PATH}}}", re.DOTALL)
+_PATH: Final = re.compile(rf"/[^\x00]{{0,{LONGEST_PATH}}}", re.DOTALL)
 
 
 def labels_of(fields: Fields) -> dict[str, str] | None:

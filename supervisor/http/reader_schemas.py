@@ -19,11 +19,18 @@ Schema = dict[str, Any]
 _AMOUNT: Final = r"[0-9]{1,30}(\.[0-9]{1,30})?\s*"
 
 
-def read_by(reader: Reader) -> Schema:
-    """Return the schema of the objects that a reader of fields takes."""
+def body_of(reader: Reader) -> Schema:
+    """Return the schema of the JSON objects that a reader of fields takes; null is absent."""
     recorder = Recorder()
     reader(recorder)
     return recorder.schema()
+
+
+def parameters_of(reader: Reader) -> dict[str, Schema]:
+    """Return the schemas of the query parameters that a reader of fields takes."""
+    recorder = Recorder()
+    reader(recorder)
+    return recorder.taken
 
 
 class Recorder(Fields):
@@ -31,18 +38,18 @@ class Recorder(Fields):
 
     def __init__(self) -> None:
         super().__init__({})
-        self._properties: dict[str, Schema] = {}
+        self.taken: dict[str, Schema] = {}  # by name, in the order of their taking
         self._needed: list[str] = []
         self._inner: dict[str, Recorder] = {}
 
     def schema(self) -> Schema:
         """Return the schema of what the reader takes."""
-        inner = {name: recorder.schema() for name, recorder in self._inner.items()}
-        schema: Schema = {
-            "type": "object",
-            "properties": self._properties | inner,
-            "additionalProperties": False,
+        taken = self.taken | {name: inner.schema() for name, inner in self._inner.items()}
+        properties = {
+            name: schema if name in self._needed else _or_null(schema)
+            for name, schema in taken.items()
         }
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
         return schema | ({"required": self._needed} if self._needed else {})
 
     def needed(self, name: str, value: Any, what: str) -> Any:
@@ -122,13 +129,20 @@ class Recorder(Fields):
 
     def inner(self, name: str) -> Fields:
         """Note an object inside this one."""
+        self._note(name, {})  # keeps its place
         return self._inner.setdefault(name, Recorder())
 
     def _take(self, name: str) -> None:
         self._note(name, {})  # by a way of reading that has no schema here
 
     def _note(self, name: str, schema: Schema) -> None:
-        self._properties[name] = schema
+        self.taken[name] = schema
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "anyOf" in schema:
+        return {"anyOf": [*schema["anyOf"], {"type": "null"}]}
+    return schema | ({"type": [schema["type"], "null"]} if "type" in schema else {})
 
 
 def _with_unit(number: Schema, units: Iterable[str], sign: str = "") -> Schema:
