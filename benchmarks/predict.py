@@ -32,6 +32,7 @@ CASES = (
     ("tiny", "json"), ("mobilenet", "json"), ("mobilenet", "binary"), ("mobilenet", "jpeg"),
 )  # fmt: skip
 WARM_SECONDS = 0.5
+IMAGE_RUNS = 3  # times as long as those of a small model: some sides give few answers
 BARE_TIMEOUT = 120  # seconds, its import included
 
 Key = tuple[str, str, str, int]  # model, form, side, connections
@@ -50,19 +51,19 @@ def run(workloads: Mapping[str, Workload], rounds: int, seconds: float, folder: 
     cases = [case for case in CASES if case[0] in workloads]
     samples: dict[Key, list[Sample]] = {}
     bare: dict[str, list[dict[str, float]]] = {}
-    for model in workloads:
-        workload = workloads[model]
+    for model, workload in workloads.items():
+        length = seconds * (IMAGE_RUNS if workload.is_image else 1)
         with Sides(workload, folder / model) as sides:
             bodies = {form: body_of(workload, form) for name, form in cases if name == model}
             for form, body in bodies.items():
                 _check(workload, form, [sides.target(side, body) for side in SIDES], body)
             for number in range(1, rounds + 1):
                 progress(f"predict: {model}, round {number} of {rounds}")
-                bare.setdefault(model, []).append(_bare(workload, seconds))
+                bare.setdefault(model, []).append(_bare(workload, length))
                 for connections in CONNECTIONS:
                     for form, body in bodies.items():
                         for side in SIDES:
-                            sample = _sample(sides.target(side, body), body, connections, seconds)
+                            sample = _sample(sides.target(side, body), body, connections, length)
                             samples.setdefault((model, form, side, connections), []).append(sample)
     return _report(samples, bare, rounds, seconds)
 
@@ -128,7 +129,7 @@ def _report(
         lines=[_line(rows[key]) for key in sorted(rows, key=_order)],
         notes=[
             *(f"{case}: {_said(found)}" for case, found in ratios.items()),
-            f"medians; runs: {rounds}, {seconds:g} s each; the load generator shares the machine",
+            f"medians; runs: {rounds}, {seconds:g} s each, {IMAGE_RUNS} times that for images; the load generator shares the machine",
             "bare: the model's function in a loop, with no server, in a process of its own",
             "flask-proxy and in-process run on Werkzeug's threaded server with keep-alive",
         ],
