@@ -129,7 +129,8 @@ def _report(
         lines=[_line(rows[key]) for key in sorted(rows, key=_order)],
         notes=[
             *(f"{case}: {_said(found)}" for case, found in ratios.items()),
-            f"medians; runs: {rounds}, {seconds:g} s each, {IMAGE_RUNS} times that for images; the load generator shares the machine",
+            f"medians; runs: {rounds}, {seconds:g} s each, {IMAGE_RUNS} times that for images",
+            "the load generator shares the machine",
             "bare: the model's function in a loop, with no server, in a process of its own",
             "flask-proxy and in-process run on Werkzeug's threaded server with keep-alive",
         ],
