@@ -17,7 +17,8 @@ def receipt_text(receipt: Receipt) -> str:
     if on_gpus:
         freed += f" and {size(on_gpus)} GPU memory"
     parts = [f"{receipt.model}: freed {freed} in {seconds(receipt.seconds.total)}"]
-    parts.append("verified" if receipt.verified else "NOT verified: the memory may not be back")
+    why = receipt.reason or "the memory may not be back"
+    parts.append("verified" if receipt.verified else f"NOT verified: {why}")
     if receipt.outcome != "drained":
         parts.append(receipt.outcome)
     if receipt.in_flight_aborted:

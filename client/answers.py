@@ -29,7 +29,8 @@ class Receipt:
     """What an unload did.
 
     `outcome` is "drained", "forced" or "crashed". `verified`: the process is gone and its memory
-    was seen to be back. `workers` holds one receipt each where the model had several workers.
+    was seen to be back; else `reason` says what is not known, or is not back. `workers` holds one
+    receipt each where the model had several workers.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Receipt:
     seconds: UnloadSeconds
     in_flight_completed: int = 0
     in_flight_aborted: int = 0
+    reason: str | None = None
     workers: tuple["Receipt", ...] = ()
 
 

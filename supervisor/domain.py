@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypedDict
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a model or a client
+GPU_NOISE: Final = 64 * 1024**2  # bytes; less than any process that has opened a GPU takes of it
 
 Outcome = Literal["drained", "forced", "crashed"]
 
@@ -169,6 +170,7 @@ class ReceiptShape(TypedDict):
     in_flight_aborted: int
     freed: Freed
     verified: bool
+    reason: str | None
     seconds: ReceiptSeconds
 
 
@@ -188,6 +190,7 @@ class Receipt:
     exit: float = 0.0
     memory_back: float = 0.0
     total: float = 0.0
+    reason: str | None = None  # why it is not verified
 
     def to_json(self) -> ReceiptShape:
         """Return the receipt in the form of the HTTP contract."""
@@ -199,6 +202,7 @@ class Receipt:
             "in_flight_aborted": self.in_flight_aborted,
             "freed": {"host_bytes": self.freed_host, "gpu_bytes": self.freed_gpu},
             "verified": self.verified,
+            "reason": self.reason,
             "seconds": {
                 "drain": self.drain,
                 "exit": self.exit,

@@ -49,6 +49,8 @@ class Gpus:
         there = ", ".join([CPU, *usable])
         if wanted in map(_name, self.nvml.devices()):
             return f"{wanted} is lost: reset it, or restart the machine; there are: {there}"
+        if sick := self.nvml.why_sick(wanted):
+            return f"{wanted} could not be used at the start: {sick}; there are: {there}"
         why = f": {self.nvml.reason}" if self.nvml.reason else ""
         return f"there is no device {wanted!r} on this machine{why}; there are: {there}"
 
@@ -60,9 +62,13 @@ class Gpus:
     def _device(self, gpu: GpuInfo) -> Device:
         return Device(gpu.uuid, gpu.total, self.nvml.reserved(gpu.uuid))
 
-    async def hold(self, uuid: str, pid: int) -> Hold:
-        """Return what a live worker holds of a GPU now, to compare with after its end."""
-        return hold_of(uuid, pid, await settled(self.nvml, uuid))
+    async def hold(self, uuid: str, pid: int, at_launch: Hold | None = None) -> Hold:
+        """Return what a live worker holds of a GPU now, to compare with after its end.
+
+        `at_launch` is what was returned when the worker was about to be launched.
+        """
+        state = await settled(self.nvml, uuid)
+        return hold_of(uuid, pid, state, at_launch.before if at_launch else None)
 
     async def reclaimed(self, hold: Hold, expected: int | None = None) -> Reclaim:
         """Wait until an ended worker's memory is back, at most the timeout of memory.

@@ -94,6 +94,10 @@ class Nvml:
         """Return the GPUs there are, without asking NVML."""
         return tuple(info for _, info in self._library.found)
 
+    def why_sick(self, name: str) -> str | None:
+        """Return why "gpu:N" could not be used when the GPUs were looked for; None if it could."""
+        return self._library.sick.get(name)
+
     @property
     def reason(self) -> str | None:
         """Why NVML tells nothing; None while it answers."""
@@ -172,10 +176,11 @@ class _Unavailable(Exception):
 
 
 class _Library:
-    """The calls, all made in one thread. `found` and `reason` may be read from any."""
+    """The calls, all made in one thread. What is no method may be read from any."""
 
     def __init__(self) -> None:
         self.found: tuple[tuple[Any, GpuInfo], ...] = ()  # with NVML's handle
+        self.sick: dict[str, str] = {}  # "gpu:N" → why it cannot be used
         self.reason: str | None = None
 
     def open(self) -> States:
@@ -191,11 +196,14 @@ class _Library:
         except pynvml.NVMLError as error:
             self.reason = f"NVML cannot be used: {error}"
             return {}
-        self.found = tuple(
-            (handle, info)
-            for index, handle in enumerate(handles)
-            if handle is not None and (info := _info(index, handle)) is not None
-        )
+        found = []
+        for index, handle in enumerate(handles):
+            try:
+                found.append((handle, _info(index, handle)))
+            except _Unavailable as error:
+                logger.warning("gpu:%d cannot be used: %s", index, error)
+                self.sick[f"gpu:{index}"] = str(error)
+        self.found = tuple(found)
         return self.read()
 
     def read(self) -> States:
@@ -216,7 +224,7 @@ def _ask(name: str, *arguments: Any) -> Any:
 
 
 def _handles(index: int) -> Iterator[Any]:
-    """Yield a GPU's handle, or those of its MIG devices; None keeps the place of a sick one."""
+    """Yield a GPU's handle, or those of its MIG devices; the error in the place of a sick one."""
     try:
         handle = _ask("nvmlDeviceGetHandleByIndex", index)
         if not _is_divided(handle):
@@ -224,8 +232,7 @@ def _handles(index: int) -> Iterator[Any]:
             return
         places = _ask("nvmlDeviceGetMaxMigDeviceCount", handle)
     except _Unavailable as error:
-        logger.warning("GPU number %d cannot be used: %s", index, error)
-        yield None
+        yield error
         return
     for place in range(places):
         try:
@@ -244,13 +251,12 @@ def _is_divided(handle: Any) -> bool:
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _info(index: int, handle: Any) -> GpuInfo | None:
-    try:
-        uuid, name = _ask("nvmlDeviceGetUUID", handle), _ask("nvmlDeviceGetName", handle)
-        total, *_ = _memory(handle)
-    except _Unavailable as error:
-        logger.warning("gpu:%d cannot be used: %s", index, error)
-        return None
+def _info(index: int, handle: Any) -> GpuInfo:
+    """Return the facts of a GPU. Raises _Unavailable, as does an error in the handle's place."""
+    if isinstance(handle, _Unavailable):
+        raise handle
+    uuid, name = _ask("nvmlDeviceGetUUID", handle), _ask("nvmlDeviceGetName", handle)
+    total, *_ = _memory(handle)
     return GpuInfo(index, uuid, name, total)
 
 

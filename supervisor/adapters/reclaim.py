@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from ..domain import GPU_NOISE
 from .nvml import GpuState
 
 if TYPE_CHECKING:
@@ -44,22 +45,40 @@ class Hold:
     pid: int
     before: GpuState
     foreign_pids: bool  # NVML names processes that are not in our pid namespace
+    at_launch: GpuState | None = None  # before the worker could touch the GPU
 
     @property
     def bytes(self) -> int | None:
-        """The bytes that it holds; None where NVML does not tell them by process."""
+        """The bytes that it holds; None where NVML does not tell them by process.
+
+        A worker that is not listed holds nothing, unless more of the GPU is in use than those that
+        are listed account for: in a container NVML may list nobody, or the pids of the host.
+        """
         if self.before.processes is None:
             return None
         for process in self.before.processes:
             if process.pid == self.pid:
                 return process.memory
-        return None if self.foreign_pids else 0
+        more = self._unexplained(self.before) if self.at_launch is None else self.grown
+        return None if self.foreign_pids or (more or 0) > GPU_NOISE else 0
+
+    @property
+    def grown(self) -> int | None:
+        """The bytes by which the GPU's use has grown since the launch, as far as none of the
+        processes that are listed in our pid namespace accounts for it; None if not known."""
+        if self.at_launch is None:
+            return None
+        then, now = self._unexplained(self.at_launch), self._unexplained(self.before)
+        return None if then is None or now is None else now - then
+
+    def _unexplained(self, state: GpuState) -> int | None:
+        return state.used if self.foreign_pids or state.processes is None else _rest(state)
 
 
-def hold_of(uuid: str, pid: int, before: GpuState) -> Hold:
+def hold_of(uuid: str, pid: int, before: GpuState, at_launch: GpuState | None = None) -> Hold:
     """Return what process `pid` holds, from a reading that was made while it lived."""
     foreign = any(not Path(f"/proc/{p.pid}").exists() for p in before.processes or ())
-    return Hold(uuid, pid, before, foreign)
+    return Hold(uuid, pid, before, foreign, at_launch)
 
 
 async def read(nvml: Nvml, uuid: str) -> GpuState:

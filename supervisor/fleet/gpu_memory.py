@@ -27,23 +27,37 @@ class GpuMemory:
         self._devices = devices
         self._device = device  # UUID
         self._charges = charges  # bytes by resource that the worker is charged
+        self._reading: asyncio.Task[None] | None = None
+        self._at_launch: Hold | None = None
         self._hold: Hold | None = None
+        self._grown: int | None = None  # bytes of the GPU's use, from the launch until ready
+
+    def begin(self) -> None:
+        """Read the GPU beside the launch that begins; no launch waits for a driver."""
+        if self._device is not None:
+            self._reading = asyncio.get_running_loop().create_task(self._begin(self._device))
+
+    async def _begin(self, device: str) -> None:
+        found = await self._devices.hold(device, 0)
+        if not self.may_be_touched:
+            self._at_launch = found
 
     async def now(self) -> int | None:
         """Return the bytes that the living worker holds now; None where the driver is silent."""
         if self._device is None:
             return None
-        return (await self._devices.hold(self._device, self.pid)).bytes
+        return (await self._devices.hold(self._device, self.pid, self._at_launch)).bytes
 
     async def measure(self) -> None:
         """Take note of what the worker holds, for the day when it ends without a warning."""
         await self.look()
-        self.bytes = self._hold.bytes if self._hold else None
+        if self._hold is not None:
+            self.bytes, self._grown = self._hold.bytes, self._hold.grown
 
     async def look(self) -> None:
         """Read what the living worker holds now, to compare with after its end."""
         if self._device is not None:
-            self._hold = await self._devices.hold(self._device, self.pid)
+            self._hold = await self._devices.hold(self._device, self.pid, self._at_launch)
             self.most = max(filter(None, (self.most, self._hold.bytes)), default=None)
 
     async def reclaimed(self) -> Reclaimed | None:
@@ -70,13 +84,16 @@ class GpuMemory:
         """Return the bytes that it is thought to hold, for where the driver tells none.
 
         Before its load none. In its load that is not known: it may not have come to the GPU yet,
-        and must not count as leaked because the GPU's use did not fall. Once it is ready, what it
-        is charged.
+        and must not count as leaked because the GPU's use did not fall. Once it is ready, what the
+        GPU's use has grown by meanwhile, and no more than it is charged.
         """
         if not self.may_be_touched:
             return 0
         if not self.ready:
             return None
-        if self.bytes is None:
-            return self._charges().get(self._device or "")
-        return self.bytes
+        if self.bytes is not None:
+            return self.bytes
+        charged = self._charges().get(self._device or "")
+        if charged is None or self._grown is None or self._grown <= 0:
+            return charged
+        return min(charged, self._grown)

@@ -242,8 +242,11 @@ class Devices(Protocol):
         """
         ...
 
-    async def hold(self, uuid: str, pid: int) -> Hold:
-        """Return what a live worker holds of a GPU, to compare with after its end."""
+    async def hold(self, uuid: str, pid: int, at_launch: Any = None) -> Hold:
+        """Return what a live worker holds of a GPU, to compare with after its end.
+
+        `at_launch` is what was returned, for no pid yet, when the worker was about to be launched.
+        """
         ...
 
     async def reclaimed(self, hold: Any, expected: int | None = None) -> Reclaimed:
@@ -260,6 +263,11 @@ class Hold(Protocol):
     @property
     def bytes(self) -> int | None:
         """The bytes; None where the driver does not tell."""
+        ...
+
+    @property
+    def grown(self) -> int | None:
+        """The bytes by which the GPU's use has grown since the launch; None if not known."""
         ...
 
 

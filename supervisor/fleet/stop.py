@@ -49,6 +49,7 @@ class Stop:
             aborted = self.running_before - completed
         elif self.killed or aborted or self.force:
             outcome = "forced"
+        back = self.gpu is None or self.gpu.verdict == "back"
         return Receipt(
             model=model,
             worker=worker,
@@ -57,7 +58,8 @@ class Stop:
             in_flight_aborted=aborted,
             freed_host=self.freed,
             freed_gpu={device: self.gpu.freed} if self.gpu and device else {},
-            verified=self.gpu is None or self.gpu.verdict == "back",
+            verified=back,
+            reason=None if self.gpu is None or back else self.gpu.reason,
             drain=self.drained - self.started,
             exit=self.exited - self.drained,
             memory_back=self.back - self.exited,
@@ -77,6 +79,7 @@ def about(receipt: Receipt) -> dict[str, object]:
         "freed_bytes": receipt.freed_host,
         "gpu_freed_bytes": sum(receipt.freed_gpu.values()) or None,
         "verified": receipt.verified,
+        "reason": receipt.reason,
         "aborted": receipt.in_flight_aborted or None,
         "seconds": round(receipt.total, 3),
     }

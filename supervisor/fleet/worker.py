@@ -213,6 +213,7 @@ class Worker:
         self._nudge.set()
 
     async def _live(self) -> None:
+        self.gpu.begin()
         try:
             self.handle = await self._launch()
         except TimeoutError:

@@ -54,6 +54,7 @@ def receipts_json(receipts: Sequence[Receipt]) -> UnloadAnswer:
             "gpu_bytes": _sum_by_key([receipt.freed_gpu for receipt in receipts]),
         },
         "verified": all(receipt.verified for receipt in receipts),
+        "reason": "; ".join(receipt.reason for receipt in receipts if receipt.reason) or None,
         "seconds": _longest([one["seconds"] for one in each]),
     }
     if len(each) > 1:

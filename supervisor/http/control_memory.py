@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..domain import GPU_NOISE
 from ..policy.admission import HOST
 from ..states import ENDED
 from .control_answers import memory_json, memory_of, worker_memory
@@ -108,8 +109,8 @@ def _held(gpu: Gpu, pids: set[int]) -> tuple[int | None, str | None]:
     if gpu.processes is None:
         return None, None  # the GPU has its own reason
     found = [process.memory for process in gpu.processes if process.pid in pids]
-    if pids and gpu.processes and not found:
-        # In a container the driver may list pids as the host counts them.
+    if pids and not found and (gpu.processes or (gpu.used or 0) > GPU_NOISE):
+        # In a container the driver may list nobody, or pids as the host counts them.
         return None, "none of its processes has the pid of a worker"
     known = [memory for memory in found if memory is not None]
     return (sum(known), None) if len(known) == len(found) else (None, None)

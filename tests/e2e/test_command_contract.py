@@ -26,6 +26,7 @@ RECEIPT = {
     "in_flight_aborted",
     "freed",
     "verified",
+    "reason",
     "seconds",
 }
 NOBODY = "http://127.0.0.1:9"  # the discard port: nothing of ours listens there

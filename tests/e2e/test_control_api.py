@@ -22,6 +22,7 @@ RECEIPT = {
     "in_flight_aborted": int,
     "freed": {"host_bytes": int, "gpu_bytes": dict},
     "verified": bool,
+    "reason": (str, None),
     "seconds": {"drain": float, "exit": float, "memory_back": float, "total": float},
 }
 TENSOR = {"name": str, "dtype": str, "shape": list}

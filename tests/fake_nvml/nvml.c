@@ -9,6 +9,7 @@
  *                                      "unknown": its bytes are used, but not told
  *   other UUID BYTES                   used by nobody that is listed
  *   offset N                           pids are told as pid + N, as from another namespace
+ *   hidden                             no process is listed, as in most containers
  *   lost UUID                          calls about it say that the GPU is lost
  *   error FUNCTION CODE                the function returns this code
  *   hang FUNCTION                      the function does not return while this line is there
@@ -55,7 +56,7 @@ typedef struct {
 typedef struct {
     device devices[MAX_DEVICES];
     process processes[MAX_PROCESSES];
-    int device_count, process_count, offset, error, hang;
+    int device_count, process_count, offset, hidden, error, hang;
 } world;
 
 static device *find(world *w, const char *uuid) {
@@ -86,6 +87,8 @@ static void read_line(world *w, const char *line, const char *function) {
         if (found) found->lost = 1;
     } else if (sscanf(line, "offset %d", &code) == 1) {
         w->offset = code;
+    } else if (strncmp(line, "hidden", 6) == 0) {
+        w->hidden = 1;
     } else if (sscanf(line, "error %95s %d", b, &code) == 2) {
         if (strcmp(b, function) == 0) w->error = code;
     } else if (sscanf(line, "hang %95s", b) == 1) {
@@ -227,7 +230,7 @@ static int list_processes(const char *function, void *handle, unsigned *count, p
     if (code) return code;
     for (int i = 0; i < w.process_count; i++) {
         process *p = &w.processes[i];
-        if (strcmp(p->uuid, d->uuid) != 0) continue;
+        if (w.hidden || strcmp(p->uuid, d->uuid) != 0) continue;
         if (n < room) out[n] = (process_info){p->pid + w.offset, p->unknown ? ~0ULL : p->used, 0, 0};
         n++;
     }

@@ -17,6 +17,7 @@ GIB = 2**30
 TOTAL = 8 * GIB
 DEVICE = f"device GPU-a {TOTAL} {GIB // 4}"
 V3 = "nvmlDeviceGetComputeRunningProcesses_v3"
+X = np.ones((1, 2), np.float32)
 
 
 @pytest.fixture
@@ -47,8 +48,7 @@ def serves(supervisor: Any, name: str, source: str, device: str | None) -> None:
     supervisor.client.load(name, source)
     (worker,) = supervisor.client.workers()
     assert worker.device == device
-    x = np.ones((1, 2), np.float32)
-    assert np.array_equal(supervisor.client.predict(name, x), x)
+    assert np.array_equal(supervisor.client.predict(name, X), X)
     assert supervisor.client.unload(name).outcome == "drained"
 
 
@@ -108,31 +108,117 @@ def test_nvml_hangs(
     serves(supervisor, "m", echo_model(), "GPU-a")
 
 
-@pytest.mark.parametrize(
-    ("lines", "macros"),
-    [
-        (["error nvmlDeviceGetMemoryInfo_v2 999"], ()),
-        ([f"error {V3} 4"], ()),
-        (["lost GPU-a"], ()),
-        ([f"process {os.getpid()} GPU-a {GIB} unknown"], ()),
-        ([f"process {os.getpid()} GPU-a {GIB}", "offset 3000000"], ()),
-        ([], ("WITHOUT_PROCESSES_V3",)),
-        ([], ("WITHOUT_MEMORY_V2", "WITHOUT_PROCESSES")),
-    ],
-    ids=["memory fails", "list refused", "lost", "not told", "host pids", "v2 list", "v1 memory"],
-)
+TELLS_LESS = {
+    "memory fails": (["error nvmlDeviceGetMemoryInfo_v2 999"], (), "Unknown Error"),
+    "list refused": ([f"error {V3} 4"], (), "its processes are not known: Insufficient Perm"),
+    "lost": (["lost GPU-a"], (), "GPU is lost"),
+    "not told": ([f"process {os.getpid()} GPU-a {GIB} unknown"], (), "memory of its processes"),
+    "host pids": (["offset 3000000"], (), "none of its processes has the pid of a worker"),
+    "nobody listed": (["hidden"], (), "none of its processes has the pid of a worker"),
+    "v2 list": ([], ("WITHOUT_PROCESSES_V3",), None),
+    "v1 memory": ([], ("WITHOUT_MEMORY_V2", "WITHOUT_PROCESSES"), "Function Not Found"),
+    "hangs": ([f"hang {V3}"], (), "NVML is not answering"),
+}
+
+
+@pytest.mark.parametrize(("lines", "macros", "said"), TELLS_LESS.values(), ids=TELLS_LESS)
 def test_nvml_tells_less(
     start_on_gpus: Callable[..., Any],
-    echo_model: Callable[..., str],
+    gpu_model: Callable[..., str],
     fake_gpus: Any,
     nvml_library: Callable[..., Path],
     lines: list[str],
     macros: tuple[str, ...],
+    said: str | None,
 ) -> None:
-    """It begins to once the supervisor runs; the adapter's tests have it from the start."""
-    supervisor = start_on_gpus(library=nvml_library(*macros))
+    """It begins to once a model is loaded; that one serves on, and what is not known is said."""
+    flags = ("--memory-back-timeout", "0.1")
+    supervisor = start_on_gpus(*flags, library=nvml_library(*macros))
+    client = supervisor.client
+    client.load("m", gpu_model(GIB), device="gpu:0")
     fake_gpus.add(*lines)
-    serves(supervisor, "m", echo_model(), "GPU-a")
+    assert np.array_equal(client.predict("m", X), X)
+    (gpu,) = client.memory().gpus
+    assert gpu.total_bytes == TOTAL
+    if said is None:
+        assert (gpu.workers_bytes, gpu.reason) == (GIB, None)
+    else:
+        assert said in gpu.reason
+        assert said in supervisor.run("top").stdout
+    receipt = client.unload("m")
+    assert receipt.outcome == "drained"
+    assert receipt.freed.gpu_bytes == {"GPU-a": GIB if receipt.verified else 0}
+    assert bool(receipt.reason) is not receipt.verified
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [[f"process {os.getpid()} GPU-a {GIB}", "offset 3000000"], ["hidden"], [f"error {V3} 4"]],
+    ids=["host pids", "nobody listed", "list refused"],
+)
+def test_a_container_in_which_nvml_does_not_tell_who_holds_what(
+    start_on_gpus: Callable[..., Any],
+    gpu_model: Callable[..., str],
+    fake_gpus: Any,
+    lines: list[str],
+) -> None:
+    """The second load once got its cap by the 0 bytes that the first was seen to hold, and failed.
+
+    What the GPU's use has grown by until the model was ready is what has to be back.
+    """
+    fake_gpus.add(f"other GPU-a {GIB}", *lines)
+    client = start_on_gpus("--memory-back-timeout", "30").client
+    model = gpu_model(GIB)
+    for _ in range(2):
+        client.load("m", model)
+        (worker,) = client.workers()
+        assert (worker.estimated, worker.gpu_memory_limit_bytes > 2 * 10**9) == (True, True)
+        (gpu,) = client.memory().gpus
+        assert (gpu.workers_bytes, gpu.others_bytes) == (None, None)
+        receipt = client.unload("m")
+        assert (receipt.verified, receipt.reason) == (True, None)
+        assert receipt.freed.gpu_bytes == {"GPU-a": GIB}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("lost GPU-a", "GPU is lost"), ("error nvmlDeviceGetMemoryInfo_v2 999", "Unknown Error")],
+)
+def test_a_gpu_that_is_sick_at_the_start(
+    start_on_gpus: Callable[..., Any],
+    echo_model: Callable[..., str],
+    fake_gpus: Any,
+    line: str,
+    why: str,
+) -> None:
+    """Models go to the CPU, and who asks for the GPU is told what is wrong with it."""
+    fake_gpus.add(line)
+    supervisor = start_on_gpus()
+    serves(supervisor, "m", echo_model(), None)
+    with pytest.raises(InvalidRequest, match=f"gpu:0 could not be used at the start: {why}"):
+        supervisor.client.load("n", echo_model("n"), device="gpu:0")
+    assert f"gpu:0 cannot be used: {why}" in supervisor.log()
+
+
+def test_a_gpu_that_is_lost_under_its_worker(
+    start_on_gpus: Callable[..., Any],
+    gpu_model: Callable[..., str],
+    echo_model: Callable[..., str],
+    fake_gpus: Any,
+) -> None:
+    """Its unload does not wait for what nobody can tell; what comes later goes to the CPU."""
+    supervisor = start_on_gpus("--memory-back-timeout", "1000")
+    client = supervisor.client
+    client.load("m", gpu_model(GIB), gpu_memory=2 * GIB)
+    fake_gpus.add("lost GPU-a")
+    assert "NOT verified: GPU is lost" in supervisor.run("unload", "m").stdout
+    assert client.workers() == []
+    serves(supervisor, "n", echo_model("n"), None)
+    with pytest.raises(InvalidRequest, match="gpu:0 is lost: reset it"):
+        client.load("o", echo_model("o"), device="gpu:0")
+    fake_gpus.remove("lost")
+    assert client.memory().gpus[0].reason is None
+    serves(supervisor, "n", echo_model("n"), "GPU-a")
 
 
 def test_a_mig_device(

@@ -88,7 +88,8 @@ class FakeHandle:
 class Held:
     """What a worker holds of a GPU."""
 
-    bytes: int
+    bytes: int | None
+    grown: int | None = None
 
 
 @dataclass
@@ -108,6 +109,7 @@ class Machine:
         self.events = Events(self)
         self.verdicts: list[str] = []  # on each look for GPU memory: "back", "held", "unknown"
         self.expected: list[int | None] = []  # bytes, of each such look
+        self.held = Held(GPU_BYTES)  # what workers hold of a GPU
         self.refusal: Exception | None = None  # what the next spawn raises
         self.gate: asyncio.Event | None = None  # what spawns wait for
         self.handles: asyncio.Queue[FakeHandle] = asyncio.Queue()
@@ -144,13 +146,13 @@ class Machine:
     def choose(self, wanted: str | None) -> None:
         return None
 
-    async def hold(self, uuid: str, pid: int) -> Held:
-        return Held(GPU_BYTES)
+    async def hold(self, uuid: str, pid: int, at_launch: Held | None = None) -> Held:
+        return self.held
 
     async def reclaimed(self, hold: Held, expected: int | None = None) -> Outcome:
         self.expected.append(expected)
         verdict = self.verdicts.pop(0)
-        return Outcome(verdict, hold.bytes if verdict == "back" else 0)
+        return Outcome(verdict, (hold.bytes or 0) if verdict == "back" else 0)
 
     # launcher
 

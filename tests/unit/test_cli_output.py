@@ -97,13 +97,14 @@ def test_a_receipt_says_what_was_unusual() -> None:
         RECEIPT,
         outcome="forced",
         verified=False,
+        reason="NVML is not answering",
         in_flight_aborted=2,
         freed=Freed(1_000_000, {"GPU-1": 3_000_000_000, "GPU-2": 1_000_000_000}),
     )
 
     assert receipt_text(receipt) == (
         "resnet50: freed 1.0 MB host memory and 4.0 GB GPU memory in 0.03 s, "
-        "NOT verified: the memory may not be back, forced, 2 running predictions aborted"
+        "NOT verified: NVML is not answering, forced, 2 running predictions aborted"
     )
 
 

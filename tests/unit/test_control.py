@@ -360,6 +360,12 @@ def test_memory_sums_the_tree(api: FlaskClient) -> None:
     ("changes", "held", "others", "reason"),
     [
         ({"processes": ()}, 0, 6000, None),
+        (
+            {"processes": (), "used": 10**9},
+            None,
+            None,
+            "none of its processes has the pid of a worker",
+        ),
         ({"processes": (GpuProcess(11, None),), "reason": "unknown"}, None, None, "unknown"),
         ({"processes": None, "reason": "too old"}, None, None, "too old"),
         ({"used": None, "processes": None, "reason": "hangs"}, None, None, "hangs"),
@@ -482,6 +488,7 @@ def test_the_receipt_of_several_workers_sums_them(api: FlaskClient, fleet: Fleet
         in_flight_aborted=1,
         freed_gpu={"GPU-a": 1, "GPU-b": 2},
         verified=False,
+        reason="NVML is not answering",
         total=9.0,
     )
     fleet.receipts = [RECEIPT, other]
@@ -495,6 +502,7 @@ def test_the_receipt_of_several_workers_sums_them(api: FlaskClient, fleet: Fleet
         "in_flight_aborted": 1,
         "freed": {"host_bytes": 2000, "gpu_bytes": {"GPU-a": 6, "GPU-b": 2}},
         "verified": False,
+        "reason": "NVML is not answering",
         "seconds": {"drain": 0.1, "exit": 0.2, "memory_back": 0.3, "total": 9.0},
     }
 

@@ -45,6 +45,7 @@ class Held:
     """What a worker holds of a GPU."""
 
     bytes: int
+    grown: int | None = None
 
 
 @dataclass
@@ -131,8 +132,8 @@ class Site:
     def choose(self, wanted: str | None) -> Device:
         return self.gpus[int(wanted.removeprefix("gpu:")) if wanted else 0]
 
-    async def hold(self, uuid: str, pid: int) -> Any:
-        return Held(self.takes.get(self._models[pid], 0))
+    async def hold(self, uuid: str, pid: int, at_launch: Any = None) -> Any:
+        return Held(self.takes.get(self._models.get(pid, ""), 0))
 
     async def reclaimed(self, hold: Held, expected: int | None = None) -> Any:
         return Back(hold.bytes)

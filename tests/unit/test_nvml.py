@@ -223,8 +223,10 @@ def test_a_gpu_that_is_lost_at_the_start_keeps_its_number(
     asked = probe()
     assert [(d["index"], d["uuid"]) for d in asked.ask("devices")] == [(1, "GPU-b")]
     assert asked.ask("choose", "gpu:1") == "GPU-b"
-    assert asked.ask("choose", "gpu:0")["refused"].endswith("there are: cpu, gpu:1")
-    assert "GPU number 0 cannot be used: GPU is lost" in asked.close()
+    assert asked.ask("choose", "gpu:0")["refused"] == (
+        "gpu:0 could not be used at the start: GPU is lost; there are: cpu, gpu:1"
+    )
+    assert "gpu:0 cannot be used: GPU is lost" in asked.close()
 
 
 def test_mig_devices_stand_for_their_gpu(probe: Callable[..., Probe], fake_gpus: Any) -> None:

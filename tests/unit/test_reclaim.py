@@ -105,3 +105,37 @@ def test_a_gpu_that_was_not_read_before() -> None:
     held = hold(GpuState(TOTAL, reason="NVML is not answering"))
     found = judge(held, gpu(0, {}))
     assert (found.verdict, found.reason) == ("unknown", "NVML is not answering")
+
+
+def launched(then: GpuState, before: GpuState, *, foreign_pids: bool = False) -> Hold:
+    return Hold("GPU-a", PID, before, foreign_pids, then)
+
+
+def test_a_worker_that_is_not_listed_though_the_use_has_grown_holds_what_nobody_knows() -> None:
+    """In a container that lists no processes 0 was learned, and was the cap of the next load."""
+    held = launched(gpu(300 * MB, {}), gpu(1300 * MB, {}))
+    assert (held.bytes, held.grown) == (None, 1000 * MB)
+    assert judge(held, gpu(1300 * MB, {}), held.grown).verdict == "unknown"
+    assert judge(held, gpu(300 * MB, {}), held.grown).freed == 1000 * MB
+
+
+def test_what_was_in_use_at_the_launch_is_not_the_workers() -> None:
+    held = launched(gpu(3300 * MB, {OTHER: 3000 * MB}), gpu(1310 * MB, {OTHER: 1000 * MB}))
+    assert (held.bytes, held.grown) == (0, 10 * MB)
+    assert judge(held, gpu(1310 * MB, {OTHER: 1000 * MB})).verdict == "back"
+
+
+def test_a_gpu_that_was_not_read_at_the_launch_may_be_in_use_by_the_worker() -> None:
+    held = hold(gpu(3000 * MB, {OTHER: 1000 * MB}))
+    assert (held.bytes, held.grown) == (None, None)
+    assert hold(gpu(1000 * MB, {OTHER: 1000 * MB})).bytes == 0
+
+
+def test_the_growth_where_pids_or_processes_tell_nothing() -> None:
+    pids = {7001: 1000 * MB}, {7001: 1000 * MB, 7002: 2000 * MB}
+    foreign = launched(gpu(1000 * MB, pids[0]), gpu(3000 * MB, pids[1]), foreign_pids=True)
+    silent = launched(gpu(1000 * MB, None), gpu(3000 * MB, None))
+    for held in (foreign, silent):
+        assert (held.bytes, held.grown) == (None, 2000 * MB)
+    unread = GpuState(TOTAL, reason="NVML is not answering")
+    assert launched(unread, gpu(3000 * MB, {PID: 1000 * MB})).grown is None
