@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import dataclasses
 import html
 import re
@@ -11,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 import modelsup.client
@@ -21,11 +20,12 @@ from modelsup.cli.main import cli
 from modelsup.supervisor.domain import Options
 from modelsup.supervisor.grpc.calls import CODES
 from modelsup.supervisor.grpc.schema import read_schema
-from modelsup.supervisor.http.control import Control, create_control
 from modelsup.supervisor.http.problem import STATUS
 from modelsup.supervisor.http.routes import Kind, match
 from modelsup.supervisor.settings import FIELDS
 from modelsup.supervisor.states import State
+
+from tests.api import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,12 +195,7 @@ def nameless(path: str) -> str:
 
 
 def control_rules() -> list[Rule]:
-    nothing = cast("Any", None)  # the rules are read, no call is made
-
-    async def create() -> Control:
-        return create_control(nothing, asyncio.get_running_loop(), nothing, nothing)
-
-    return list(asyncio.run(create()).wsgi.url_map.iter_rules())
+    return list(control().wsgi.url_map.iter_rules())
 
 
 def test_control_paths() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import inspect
 import re
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import pytest
 from modelsup.supervisor import errors
 from modelsup.supervisor.domain import NAME, Failure, Options
-from modelsup.supervisor.http.control import Control, create_control
 from modelsup.supervisor.http.probes import PROBES
 from modelsup.supervisor.http.problem import STATUS, MethodNotAllowed, Problem, problem
 from modelsup.supervisor.http.reader_schemas import Recorder, body_of, parameters_of
@@ -21,6 +18,8 @@ from modelsup.supervisor.http.routes import PATHS, match, methods_of
 from modelsup.supervisor.http.type_schemas import TypeSchemas
 from openapi_spec_validator import validate
 
+from tests.api import control, description
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,20 +27,8 @@ OWN = {"HEAD", "OPTIONS"}  # methods that each GET has, and each path
 
 
 @pytest.fixture(scope="module")
-def control() -> Control:
-    async def create() -> Control:
-        nothing = cast("Any", None)  # the one call that is made asks the fleet nothing
-        facts = cast("Any", SimpleNamespace(version="1.2.3"))
-        return create_control(nothing, asyncio.get_running_loop(), facts, nothing)
-
-    return asyncio.run(create())
-
-
-@pytest.fixture(scope="module")
-def document(control: Control) -> Any:
-    answer = control.wsgi.test_client().get("/openapi.json")
-    assert answer.content_type == "application/json"
-    return answer.get_json()
+def document() -> Any:
+    return description()
 
 
 def operations(document: Any) -> Iterator[Any]:
@@ -54,8 +41,8 @@ def test_it_is_valid(document: Any) -> None:
     assert document["info"]["version"] == "1.2.3"
 
 
-def test_it_has_every_route_and_no_other(control: Control, document: Any) -> None:
-    rules = control.wsgi.url_map.iter_rules()
+def test_it_has_every_route_and_no_other(document: Any) -> None:
+    rules = control().wsgi.url_map.iter_rules()
     there = {
         (method, re.sub(r"<(\w+)>", r"{\1}", rule.rule))
         for rule in rules
@@ -89,8 +76,8 @@ def test_every_operation_has_a_name_of_its_own_a_summary_and_a_tag(document: Any
 
 def test_errors_have_the_form_of_their_side(document: Any) -> None:
     for path, methods in document["paths"].items():
-        control = path.startswith("/api") or path == "/openapi.json"
-        form = "application/problem+json" if control else "application/json"
+        ours = path.startswith("/api") or path == "/openapi.json"
+        form = "application/problem+json" if ours else "application/json"
         for operation in methods.values():
             refused = {s: a for s, a in operation["responses"].items() if s in {"404", "409"}}
             assert all(list(answer["content"]) == [form] for answer in refused.values()), path
