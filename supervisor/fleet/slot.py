@@ -32,6 +32,10 @@ class Owner(Protocol):
         """Where to tell what happens."""
         ...
 
+    async def measure(self, slot: Slot) -> None:
+        """Look how large the model's files are, which may have been replaced, and what they are."""
+        ...
+
     async def admit(self, slot: Slot) -> None:
         """Wait for room and start the slot's worker. Raises SupervisorError."""
         ...
@@ -276,6 +280,7 @@ class Slot:
 
     async def _start_again(self) -> None:
         try:
+            await self._owner.measure(self)
             await self._queue()
         except SupervisorError as error:
             self._tell("restart", "a model was not restarted", logging.WARNING, reason=str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,11 @@ class Slots:
             raise Stopping("the supervisor is shutting down")
 
     # --- room ---
+
+    async def measure(self, slot: Slot) -> None:
+        """Look how large the model's files are, which may have been replaced, and what they are."""
+        with suppress(BadSource):  # the load that follows tells of it
+            slot.size, slot.digest = await self._measuring.of(slot.path)
 
     async def admit(self, slot: Slot) -> None:
         """Wait for room and start the slot's worker. Raises SupervisorError."""

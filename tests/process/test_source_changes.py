@@ -13,6 +13,7 @@ from modelsup.client import LoadFailed, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+GIB = 2**30
 X = np.ones((1, 2), np.float32)
 OTHER = json.dumps({"inputs": {name: {"dtype": "float32", "shape": [None, 2]} for name in "yz"}})
 
@@ -130,3 +131,29 @@ def test_a_damaged_file_when_its_worker_is_restarted(
         assert caught.value.status == 422
     path.write_text("{}")
     assert np.array_equal(client.predict("m", X), X)
+
+
+def test_a_file_that_is_replaced_by_a_larger_model_before_its_worker_crashes(
+    start_supervisor: Callable[..., Any], echo_model: Callable[..., str], fake_gpus: Any
+) -> None:
+    """What was measured of the old one does not bound the new one, nor the other way round."""
+    supervisor = start_supervisor(environment=fake_gpus.environment)
+    client = supervisor.client
+
+    def model(name: str, size: int) -> Path:
+        return Path(echo_model(name, fake_gpu=str(fake_gpus.path), on_load=[f"gpu:{size}"]))
+
+    path, larger = model("m", GIB // 4), model("larger", 3 * GIB // 2)
+    client.load("m", str(path))
+    supervisor.until(lambda: not client.workers()[0].estimated)
+    client.unload("m")
+    client.load("m")
+    assert client.workers()[0].gpu_memory_limit_bytes < GIB
+    larger.replace(path)
+    with pytest.raises(Unavailable):
+        supervisor.command("m", "crash")
+    supervisor.until(lambda: [w.state for w in client.workers() if w.restarts] == ["ready"])
+    assert np.array_equal(client.predict("m", X), X)
+    client.unload("m")
+    client.load("small", str(model("small", GIB // 4)))
+    assert client.workers()[0].gpu_memory_limit_bytes < GIB

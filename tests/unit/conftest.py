@@ -183,6 +183,9 @@ class Workshop:
         entry = CatalogueEntry("m", None, "echo", Options(**options))
         self.slot = Slot(SlotKey("m", "1"), entry, None, self, machine, lambda: self.jitter)
 
+    async def measure(self, slot: Slot) -> None:
+        pass
+
     async def admit(self, slot: Slot) -> None:
         slot.start(CHARGE)
 
