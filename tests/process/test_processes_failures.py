@@ -229,6 +229,22 @@ def test_requests_of_clients_that_left_do_not_reach_the_model(
     assert sum(line.endswith("called") for line in client.logs("m")) == calls + 1
 
 
+def test_client_that_leaves_in_the_middle_of_its_large_body(shared_supervisor: Any) -> None:
+    """The worker has taken the request already: it forgets it, and takes none of it for another."""
+    client = shared_supervisor.client
+    worker = client.load("m", runtime="echo").worker
+    data = json.dumps({"instances": [[1.5] * 1000] * 500}).encode()
+    head = "POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", shared_supervisor.port)) as sender:
+            length = f"Content-Length: {len(data)}\r\n\r\n"
+            sender.sendall((head + length).encode() + data[: len(data) // 2])
+            shared_supervisor.until(lambda: client.workers()[0].in_flight == 1)
+        shared_supervisor.until(lambda: client.workers()[0].in_flight == 0)
+        assert client.predict_json("m", BODY) == ANSWER
+    assert [(w.id, w.restarts) for w in client.workers()] == [(worker, 0)]
+
+
 def test_client_that_leaves_in_the_middle_of_its_answer(shared_supervisor: Any) -> None:
     """The worker is free at once, and what was left of the answer gets into no other."""
     client = shared_supervisor.client
