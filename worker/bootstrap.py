@@ -23,22 +23,21 @@ from .contract import (
     EXIT_BAD_LAUNCH,
     EXIT_LOAD_FAILED,
     GO_ON,
-    Cause,
     LaunchSpec,
     Stage,
     StatusMessage,
 )
 from .footprint import Meter
-from .runtimes.base import LoadFailed
+from .loading import load_best
+from .preparing import prepare
+from .reporting import reporting_failures
 from .serve import build_app, serve
 from .warmup import warm_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from .reporting import Tell
     from .runtimes.base import Runtime
-
-    Tell = Callable[[StatusMessage], None]
+    from .serve import App
 
 
 STAND_STILL: Final = 5.0  # seconds at most, while the supervisor measures
@@ -70,7 +69,10 @@ def run_worker(spec: LaunchSpec, descriptors: Descriptors, runtime: Runtime) -> 
         def tell(message: StatusMessage) -> None:
             os.write(descriptors.status, message.to_line())
 
-        code = load_and_serve(spec, runtime, listener, tell)
+        if spec.prepare_into is None:
+            code = load_and_serve(spec, runtime, listener, tell)
+        else:
+            code = prepare(spec, runtime, tell)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -106,8 +108,17 @@ def enter_environment(spec: LaunchSpec) -> None:
 
 def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, tell: Tell) -> int:
     """Load the model, warm it up, say so, and serve until SIGTERM. Returns an exit code."""
-    seconds: dict[str, float] = {}
+    with reporting_failures(spec, tell) as failed:
+        app, ready = _load(spec, runtime, tell)
+    if failed:
+        return EXIT_LOAD_FAILED
+    serve(app, listener, on_started=lambda: tell(ready))
+    return 0
 
+
+def _load(spec: LaunchSpec, runtime: Runtime, tell: Tell) -> tuple[App, StatusMessage]:
+    """Return what serves the model, and the message that says so."""
+    seconds: dict[str, float] = {}
     meter = Meter()
 
     def say(stage: Stage) -> None:
@@ -119,30 +130,19 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
             tell(StatusMessage(spec.uid, "loading", framework=framework, device_open=True))
             signal.sigtimedwait({GO_ON}, STAND_STILL)
 
-    def fail(cause: Cause, message: str) -> int:
-        tell(StatusMessage(spec.uid, "failed", cause=cause, message=message))
-        return EXIT_LOAD_FAILED
-
     gc.enable()
-    try:
-        say("loading")
-        started = time.monotonic()
-        model = runtime.load(spec, on_device_open)
-        seconds["load"] = time.monotonic() - started
-        meter.mark("load")
-        say("warming")
-        started = time.monotonic()
-        warm_up(model, min(spec.warm_up_batch, spec.max_batch_size))
-        seconds["warm"] = time.monotonic() - started
-        meter.mark("first_call")
-        app = build_app(model, spec)
-    except LoadFailed as error:
-        return fail(error.cause, str(error))
-    except MemoryError:
-        return fail("host_oom", "out of host memory while loading")
-    except Exception as error:
-        traceback.print_exc()
-        return fail("load_error", f"{type(error).__name__}: {error}")
+    say("loading")
+    started = time.monotonic()
+    loaded = load_best(spec, runtime, on_device_open)
+    model = loaded.model
+    seconds["load"] = time.monotonic() - started
+    meter.mark("load")
+    say("warming")
+    started = time.monotonic()
+    warm_up(model, min(spec.warm_up_batch, spec.max_batch_size))
+    seconds["warm"] = time.monotonic() - started
+    meter.mark("first_call")
+    app = build_app(model, spec)
     settle_heap()
     ready = StatusMessage(
         spec.uid,
@@ -151,9 +151,11 @@ def load_and_serve(spec: LaunchSpec, runtime: Runtime, listener: socket.socket, 
         seconds=seconds,
         memory=meter.footprint(),
         framework=runtime.framework,
+        preparable=loaded.preparable,
+        from_prepared=loaded.from_prepared,
+        prepared_error=loaded.prepared_error,
     )
-    serve(app, listener, on_started=lambda: tell(ready))
-    return 0
+    return app, ready
 
 
 def settle_heap() -> None:

@@ -27,6 +27,7 @@ PREPARED_FORMAT: Final = 1
 MANIFEST_NAME: Final = "manifest.json"
 
 Stage = Literal["loading", "warming", "ready", "failed", "prepared"]
+DeviceKind = Literal["cpu", "gpu"]
 Cause = Literal["bad_model", "load_error", "cuda_oom", "host_oom", "unknown"]
 
 
@@ -78,6 +79,7 @@ class LaunchSpec:
     classes: str | None = None  # file with the names of the classes, one a line
     prepared: str | None = None  # folder of the prepared form to load from, where there is one
     prepare_into: str | None = None  # empty folder: write the prepared form there, serve nothing
+    prepare_for: DeviceKind = "cpu"  # what the prepared form is to run on
     environment: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -101,6 +103,7 @@ class StatusMessage:
     memory: dict[str, int] = field(default_factory=dict)  # private bytes by stage, with "ready"
     framework: str = ""  # name and version, with "ready" and `device_open`
     device_open: bool = False  # with "loading": its GPU is open, and nothing of the model there
+    preparable: bool = False  # with "ready": whether a prepared form may be made of the model
     from_prepared: bool = False  # with "ready": whether the prepared form was loaded
     prepared_error: str = ""  # with "ready": why a prepared form that was given was not loaded
     cause: Cause | None = None
@@ -135,8 +138,9 @@ class Manifest:
 
     format: int
     framework: str  # name and version, such as "tensorflow 2.21.0"
-    device: str  # "cpu" or "gpu": the kind that it was made for
-    source: str  # where it came from, for people
+    device: DeviceKind  # what it was made for
+    model: str  # its name then, for people
+    source: str | None  # where it came from, for people
     files: dict[str, PreparedFile] = field(default_factory=dict)  # by name in the folder
     refused: str = ""
 

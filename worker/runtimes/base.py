@@ -6,7 +6,7 @@ without arguments in the forkserver, once; `load` runs in the forked worker, onc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,12 +80,27 @@ class Runtime(Protocol):
         ...
 
 
+@runtime_checkable
 class Preparer(Protocol):
     """What a runtime offers besides when its models have a faster form to load from."""
+
+    def is_preparable(self, model: Model) -> bool:
+        """Return whether it is worth trying to prepare a model that `load` gave."""
+        ...
 
     def prepare(self, spec: LaunchSpec, folder: Path) -> None:
         """Write the prepared form of the model of `spec` into an empty folder, and verify it.
 
-        The caller adds the manifest. Raises NotPreparable, LoadFailed or OSError.
+        It is for the kind of device in `spec.prepare_for`, and is made on the CPU. The caller
+        adds the manifest. Raises NotPreparable, LoadFailed or OSError.
+        """
+        ...
+
+    def load_prepared(
+        self, spec: LaunchSpec, folder: Path, on_device_open: Callable[[], None] = ignore
+    ) -> Model:
+        """Load what `prepare` wrote, as `load` loads the original.
+
+        May raise anything; `load` is called then. `on_device_open` is to be called once.
         """
         ...

@@ -7,12 +7,15 @@ Its model is a JSON file, or no file at all:
 
 `on_load` runs while the model loads, `on_call` before each answer. The signature "command" runs
 one command on request: `{"signature_name": "command", "inputs": {"command": ["crash"]}}`.
+With "on_prepare" it has a prepared form, a copy of the file: those commands run while it is made.
+Loading that form runs "on_load_prepared" in the place of "on_load".
 "fake_gpu" names the file behind the command "gpu:BYTES"; `echo_gpu` says what stands in it.
 "fake_gpu_context" has the bytes that it takes of that GPU before it loads, beside its cap.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -27,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..contract import LaunchSpec, Signature, TensorInfo
-from .base import LoadFailed, ignore
+from .base import LoadFailed, NotPreparable, ignore
 from .echo_gpu import PretendedGpu
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from .base import Arrays
 
+PREPARED: Final = "model.json"  # the prepared form's only file
 DEFAULT_INPUTS: Final = {"x": {"dtype": "float32", "shape": [None, None]}}
 _SLEEPER: Final = [sys.executable, "-c", "import time; time.sleep(3600)"]
 
@@ -52,6 +56,14 @@ def _hang(_: str) -> None:
 
 def _fail(argument: str) -> None:
     raise LoadFailed("load_error", argument or "told to fail")
+
+
+def _refuse(reason: str) -> None:
+    raise NotPreparable(reason)
+
+
+def _no_space(_: str) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _gate(path: str) -> None:
@@ -104,6 +116,8 @@ COMMANDS: Final[dict[str, Callable[[str], None]]] = {
     "die-soon": _die_soon,
     "exit": lambda code: os._exit(int(code or 0)),
     "fail": _fail,
+    "refuse": _refuse,
+    "no-space": _no_space,
     "leak": _leak,
     "gpu": _allocate_gpu,
     "print": lambda text: print(text, flush=True),  # noqa: T201
@@ -125,6 +139,7 @@ class EchoModel:
     """Answers each input under its own name."""
 
     def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
         self._on_call: list[str] = options.get("on_call", [])
         tensors = tuple(
             TensorInfo(name, spec["dtype"], tuple(spec["shape"]))
@@ -161,18 +176,45 @@ class EchoRuntime:
 
     def load(self, spec: LaunchSpec, on_device_open: Callable[[], None] = ignore) -> EchoModel:
         """Read the JSON file, if there is one, and run its `on_load` commands."""
-        options: dict[str, Any] = {}
-        if spec.source is not None:
-            try:
-                options = json.loads(Path(spec.source).read_bytes())
-            except (OSError, ValueError) as error:
-                raise LoadFailed(
-                    "bad_model", f"{spec.source} is not an echo model: {error}"
-                ) from error
-        if spec.device is not None and "fake_gpu" in options:
-            path, context = options["fake_gpu"], options.get("fake_gpu_context", 0)
-            _gpus[:] = [PretendedGpu(path, spec.device, spec.gpu_memory_limit, context)]
-            on_device_open()
-        for command in options.get("on_load", []):
+        return _load(spec, _options(spec), "on_load", on_device_open)
+
+    def is_preparable(self, model: EchoModel) -> bool:
+        """Return whether the model file speaks of it."""
+        return "on_prepare" in model.options
+
+    def prepare(self, spec: LaunchSpec, folder: Path) -> None:
+        """Run the `on_prepare` commands and copy the JSON file."""
+        options = _options(spec)
+        for command in options.get("on_prepare", ["refuse:the model file has no on_prepare"]):
             run_command(command)
-        return EchoModel(options)
+        (folder / PREPARED).write_text(json.dumps(options))
+
+    def load_prepared(
+        self, spec: LaunchSpec, folder: Path, on_device_open: Callable[[], None] = ignore
+    ) -> EchoModel:
+        """Read the copy, and run its `on_load_prepared` commands."""
+        options = json.loads((folder / PREPARED).read_bytes())
+        return _load(spec, options, "on_load_prepared", on_device_open)
+
+
+def _options(spec: LaunchSpec) -> dict[str, Any]:
+    """Return what stands in the model file. Raises LoadFailed."""
+    if spec.source is None:
+        return {}
+    try:
+        options: dict[str, Any] = json.loads(Path(spec.source).read_bytes())
+    except (OSError, ValueError) as error:
+        raise LoadFailed("bad_model", f"{spec.source} is not an echo model: {error}") from error
+    return options
+
+
+def _load(
+    spec: LaunchSpec, options: dict[str, Any], commands: str, on_device_open: Callable[[], None]
+) -> EchoModel:
+    if spec.device is not None and "fake_gpu" in options:
+        path, context = options["fake_gpu"], options.get("fake_gpu_context", 0)
+        _gpus[:] = [PretendedGpu(path, spec.device, spec.gpu_memory_limit, context)]
+        on_device_open()
+    for command in options.get(commands, []):
+        run_command(command)
+    return EchoModel(options)

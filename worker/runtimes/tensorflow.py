@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 ENVIRONMENT: Final = {"KERAS_BACKEND": "tensorflow"}
 DEFAULT_ENVIRONMENT: Final = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
-PREPARE_FOR: Final = "MODELSUP_PREPARE_FOR"  # variable with the kind of device: "cpu" or "gpu"
-
 # What a load and a first call import, so that no worker pays for it after the fork. The codecs
 # are those of the names in a zip archive and in an HDF5 file.
 PRELOADED: Final = (
@@ -51,6 +49,9 @@ class TensorFlowRuntime:
     """Loads .keras, .h5 and SavedModel, each into the calling process."""
 
     name = "tensorflow"
+
+    def __init__(self) -> None:
+        self._is_open = False  # the device and the threads can be set once in a process
 
     @property
     def framework(self) -> str:
@@ -90,6 +91,10 @@ class TensorFlowRuntime:
         with _collector_paused():
             return prepared_loading.load(folder, on_gpu=spec.device is not None)
 
+    def is_preparable(self, model: Model) -> bool:
+        """Return True: which ones cannot be is found out by trying."""
+        return True
+
     def prepare(self, spec: LaunchSpec, folder: Path) -> None:
         """Load the source of `spec`, and write its prepared form into an empty folder.
 
@@ -98,10 +103,12 @@ class TensorFlowRuntime:
         model = self.load(spec)
         from . import prepared_making
 
-        for_gpu = spec.environment.get(PREPARE_FOR) == "gpu"
-        prepared_making.make(model, folder, for_gpu=for_gpu)
+        prepared_making.make(model, folder, for_gpu=spec.prepare_for == "gpu")
 
     def _open(self, spec: LaunchSpec, on_device_open: Callable[[], None]) -> None:
+        if self._is_open:
+            return
+        self._is_open = True
         self.preload()  # nothing to do in a fork of a process that has done it
         from .tensorflow_device import apply_caps, open_gpu
 
