@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Final
@@ -123,8 +124,11 @@ def format_seconds(seconds: float) -> str:
 def _split(value: object, expected: str) -> tuple[Decimal, str]:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnitError(f"{expected}, got {_quote(value)}")
-    text = value.strip() if isinstance(value, str) else format(Decimal(str(value)), "f")
-    found = _NUMBER_AND_UNIT.fullmatch(text)
+    if not isinstance(value, str):
+        if not 0 <= value < math.inf:
+            raise UnitError(f"{expected}, got {_quote(value)}")
+        return Decimal(str(value)), ""
+    found = _NUMBER_AND_UNIT.fullmatch(value.strip())
     if found is None:
         raise UnitError(f"{expected}, got {_quote(value)}")
     return Decimal(found[1]), found[2]

@@ -122,7 +122,7 @@ class Call:
         if not self.body.complete or len(text) > MAX_JSON:
             raise BadRequest(f"the body is over {MAX_JSON} bytes; this call needs few")
         try:
-            value = orjson.loads(text) if text.strip() else {}
+            value = orjson.loads(text) if text else {}
         except orjson.JSONDecodeError as error:
             raise BadRequest(f"the body is not JSON: {error}") from error
         if not isinstance(value, dict):

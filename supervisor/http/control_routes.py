@@ -56,7 +56,7 @@ class Routes:
         """
 
         def added(view: View) -> View:
-            handle = partial(_handle, view, method != "GET", query, body)
+            handle = partial(_handle, view, method != "GET", query, body, headers)
             self._app.add_url_rule(path, view.__name__, handle, methods=[method])
             answers = answers_of(view)
             if streams is not None:
@@ -84,9 +84,12 @@ def _handle(
     takes_body: bool,
     query: Reader | None,
     body: Reader | None,
+    headers: tuple[Header, ...],
     **variables: str,
 ) -> Response:
     read = {}
+    for header in headers:
+        header.checked(request.headers.get(header.name, ""))
     fields = query_fields(request.args)
     if query is not None:
         read["query"] = query(fields)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
-from ..errors import Invalid, SupervisorError
+from ..errors import SupervisorError
 from .asgi import answer_problem, encode_headers
 from .following import query_of, until_over
+from .operations import LAST_EVENT_ID
 from .request_bodies import follows_events, query_fields
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ HEARTBEAT: Final = 15.0  # seconds; some proxies cut a connection that is silent
 _PATH: Final = re.compile(r"/api/events/?")
 _NOTHING_NEW: Final = b": nothing new\n\n"  # a comment, which every reader skips
 _STAYS: Final = frozenset({"0", "false"})
-_ID: Final = re.compile(rb"[0-9]{1,18}")
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -127,12 +127,8 @@ class EventStreams:
 
 def _last_seen(scope: Scope) -> int:
     """Return the id to go on from; -1, which no event has, where there is none. Raises Invalid."""
-    value = dict(scope["headers"]).get(b"last-event-id", b"")
-    if not value:
-        return -1
-    if not _ID.fullmatch(value):
-        raise Invalid("the header Last-Event-ID must be the id of an event, a whole number")
-    return int(value)
+    value = dict(scope["headers"]).get(b"last-event-id", b"").decode("latin-1")
+    return int(LAST_EVENT_ID.checked(value) or "-1")
 
 
 def _lines(events: Sequence[Event]) -> bytes:

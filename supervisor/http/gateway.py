@@ -18,7 +18,7 @@ from .model_info import ModelInfo
 from .patience import Patience, Stalled
 from .problem import MethodNotAllowed, NotFound
 from .request_body import ClientGone
-from .routes import Kind, match
+from .routes import WORKER_PATHS, match
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     from .routes import Route
 
 BUFFERED: Final = 256 * 1024  # bytes of a body that are read before a worker is taken
-
-_WORKER_PATHS: Final = {
-    Kind.V1_PREDICT: b"/v1/predict",
-    Kind.V1_CLASSIFY: b"/v1/classify",
-    Kind.V1_REGRESS: b"/v1/regress",
-    Kind.V2_INFER: b"/v2/infer",
-}
 
 _logger = logging.getLogger(__name__)
 
@@ -74,7 +67,7 @@ class Gateway:
         call = Call(scope, receive, send, self._limits.max_body_size)
         try:
             route = _find(scope)
-            if route.kind in _WORKER_PATHS:
+            if route.kind in WORKER_PATHS:
                 await self._predict(route, call)
             else:
                 await call.answer(*await self._info.answer(route, call))
@@ -110,7 +103,7 @@ class Gateway:
                 self._router.keep_alive(worker, keep_alive)
             completed = False
             try:
-                await self._relay(worker, _WORKER_PATHS[route.kind], call, patience)
+                await self._relay(worker, WORKER_PATHS[route.kind], call, patience)
                 completed = True
             finally:
                 worker.end(completed)

@@ -134,8 +134,10 @@ class ModelInfo:
 
     async def _v2_index(self, route: Route, call: Asker) -> tuple[int, Any]:
         wish = await call.read_json()
-        ready_only = wish.get("ready", False) is True
-        return HTTPStatus.OK, metadata.v2_index(self._router.models(), ready_only=ready_only)
+        ready = wish.get("ready")
+        if not isinstance(ready, bool | None):
+            raise BadRequest("the field 'ready' must be true or false")
+        return HTTPStatus.OK, metadata.v2_index(self._router.models(), ready_only=ready is True)
 
     async def _v2_load(self, route: Route, call: Asker) -> tuple[int, Any]:
         if (await call.read_json()).get("parameters"):

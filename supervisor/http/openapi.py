@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..domain import NAME
 from .operations import JSON_TYPE
 from .problem import PROBLEM_TYPE, NotFound, statuses_of
-from .reader_schemas import body_of, parameters_of
+from .reader_schemas import body_of, matching, parameters_of
 from .type_schemas import TypeSchemas
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 OPENAPI: Final = "3.1.0"
 ERROR_HEADER: Final = "X-Modelsup-Error"
-_NAME: Final = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+_NAME: Final = matching(NAME)
 _WAITS: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_AFTER: Final = {
     "description": "seconds to wait before the next try",
@@ -84,7 +84,7 @@ def _parameter(place: str, name: str, schema: Json) -> Json:
 
 
 def _header(header: Header) -> Json:
-    schema = {"type": "string", "pattern": header.pattern}
+    schema = matching(header.rule)
     return _parameter("header", header.name, schema) | {"description": header.meaning}
 
 
@@ -93,7 +93,10 @@ def _body(operation: Operation, types: TypeSchemas) -> Json | None:
         schema = body_of(operation.reads)
         return {"required": "required" in schema, "content": {JSON_TYPE: {"schema": schema}}}
     if operation.bodies:
-        return {"required": True, "content": _content(operation.bodies, types)}
+        return {
+            "required": operation.needs_body,
+            "content": _content(operation.bodies, types),
+        }
     return None
 
 

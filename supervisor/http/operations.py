@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from ..errors import SupervisorError
+from ..errors import Invalid, SupervisorError
 from .problem import PROBLEM_TYPE, Problem
 from .request_bodies import Fields
 
@@ -45,11 +46,17 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header of a request that has a meaning. `pattern`: of its values, as in JSON Schema."""
+    """A header of a request that has a meaning: what it is, and what it must look like."""
 
     name: str
     meaning: str
-    pattern: str
+    rule: re.Pattern[str]
+
+    def checked(self, value: str) -> str:
+        """Return a value that it has. Raises Invalid."""
+        if not self.rule.fullmatch(value):
+            raise Invalid(f"the header {self.name} must be {self.meaning}")
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +81,20 @@ class Operation:
     query: Reader | None = None
     reads: Reader | None = None
     bodies: Mapping[str, Any] = field(default_factory=dict)
+    needs_body: bool = True  # where it has `bodies`
     headers: tuple[Header, ...] = ()
 
 
 LAST_EVENT_ID: Final = Header(
-    "Last-Event-ID", "the last event that was seen: what happened since is sent", "^[0-9]{1,18}$"
+    "Last-Event-ID", "the id of an event, a whole number", re.compile(r"([0-9]{1,18})?", re.ASCII)
 )
 KEEP_ALIVE: Final = Header(
     "X-Modelsup-Keep-Alive",
-    "how long the model stays after this request: a duration, 0, or a negative number for always",
-    r"^-?[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d)?$",
+    "how long the model stays after this request: a duration, or a negative one for always",
+    re.compile(r"\s*-?\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*(ms|s|m|h|d)?\s*", re.ASCII),
 )
 JSON_SIZE: Final = Header(
     "Inference-Header-Content-Length",
     "bytes of the JSON that binary tensors follow",
-    "^[0-9]{1,9}$",
+    re.compile("[0-9]{1,15}", re.ASCII),
 )

@@ -42,7 +42,7 @@ from .protocol_shapes import (
     V2ServerReady,
     V2Statistics,
 )
-from .routes import PATHS, Kind, methods_of
+from .routes import PATHS, WORKER_PATHS, Kind, methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -183,5 +183,6 @@ def prediction_operations() -> Iterator[Operation]:
             refused=told.refused,
             errors={JSON_TYPE: ProtocolError},
             bodies=told.bodies,
+            needs_body=kind in WORKER_PATHS,
             headers=told.headers,
         )

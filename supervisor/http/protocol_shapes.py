@@ -304,7 +304,7 @@ class V2IndexEntry(TypedDict):
 class V2IndexWish(TypedDict):
     """Which models to show."""
 
-    ready: NotRequired[bool]
+    ready: NotRequired[bool | None]
 
 
 class V2Nothing(TypedDict):

@@ -91,11 +91,11 @@ class Recorder(Fields):
     def keep_alive(self, name: str) -> None:
         """Note an idle time in seconds."""
         number = {"type": "number", "minimum": -MAX_DURATION, "maximum": MAX_DURATION}
-        self._note(name, _with_unit(number, DURATION_UNITS, "-?"))
+        self._note(name, _with_unit(number, DURATION_UNITS, r"-?\s*"))
 
     def pattern(self, name: str, rule: re.Pattern[str], expected: str) -> None:
         """Note text of a certain form."""
-        self._note(name, _matching(rule) | {"description": expected})
+        self._note(name, matching(rule) | {"description": expected})
 
     def number(self, name: str) -> None:
         """Note a number."""
@@ -123,7 +123,7 @@ class Recorder(Fields):
 
     def texts(self, name: str, rule: re.Pattern[str], expected: str) -> None:
         """Note an object of texts of a certain form."""
-        text = _matching(rule)
+        text = matching(rule)
         schema = {"type": "object", "propertyNames": text, "additionalProperties": text}
         self._note(name, schema | {"description": expected})
 
@@ -146,7 +146,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _with_unit(number: Schema, units: Iterable[str], sign: str = "") -> Schema:
-    pattern = f"^{sign}{_AMOUNT}({'|'.join(units)})$"
+    pattern = rf"^\s*{sign}{_AMOUNT}({'|'.join(units)})\s*$"
     return {"anyOf": [number, {"type": "string", "pattern": pattern}]}
 
 
@@ -154,5 +154,6 @@ def _in_any_case(unit: str) -> str:
     return "".join(f"[{letter}{letter.lower()}]" for letter in unit)
 
 
-def _matching(rule: re.Pattern[str]) -> Schema:
+def matching(rule: re.Pattern[str]) -> Schema:
+    """Return the schema of text of a certain form."""
     return {"type": "string", "pattern": f"^({rule.pattern})$"}

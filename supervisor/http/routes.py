@@ -45,6 +45,12 @@ READS: Final = frozenset(
         Kind.V2_SERVER_READY,
     }
 )
+WORKER_PATHS: Final = {  # for predictions, the path at the worker
+    Kind.V1_PREDICT: b"/v1/predict",
+    Kind.V1_CLASSIFY: b"/v1/classify",
+    Kind.V1_REGRESS: b"/v1/regress",
+    Kind.V2_INFER: b"/v2/infer",
+}
 MAX_REMEMBERED: Final = 4096  # paths
 
 _V1: Final = {

@@ -23,6 +23,7 @@ CHECKS: Final = [
     checks.content_type_conformance,
     checks.response_headers_conformance,
     checks.response_schema_conformance,
+    checks.negative_data_rejection,
 ]
 JSON: Final = "application/json"
 EXAMPLES: Final = 30

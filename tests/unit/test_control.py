@@ -304,6 +304,8 @@ def test_events_can_be_listed(api: FlaskClient, fleet: Fleet) -> None:
         "last_id": 1001,
     }
     assert api.get("/api/events?follow=0&tail=3").status_code == 422
+    headers = {"Last-Event-ID": "last"}
+    assert api.get("/api/events?follow=0", headers=headers).status_code == 422
 
 
 def test_stop_answers_before_the_end(api: FlaskClient, facts: Facts) -> None:

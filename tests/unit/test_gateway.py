@@ -913,6 +913,9 @@ def test_the_repository_of_v2() -> None:
                 "POST", "/v2/repository/index", body=b'{"ready": true}'
             )
             assert [m["name"] for m in answer] == ["m"]
+            for body in (b'{"ready": 1}', b" ", b"[]"):
+                status, _, _ = await client.call("POST", "/v2/repository/index", body=body)
+                assert status == 400
             for name in ("m", "cold"):
                 for verb in ("load", "unload"):
                     path = f"/v2/repository/models/{name}/{verb}"

@@ -47,6 +47,7 @@ def test_sizes_are_read_exactly(text: object, size: int) -> None:
         ("250ms", 0.25),
         ("1.5", 1.5),
         (1e-05, 0.00001),
+        (1e-300, 1e-300),
         (0.25, 0.25),
         (0, 0.0),
     ],
