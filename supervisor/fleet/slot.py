@@ -295,10 +295,15 @@ class Slot:
     def recycle(self, worker: Worker, reason: str) -> None:
         """Put a new worker in the place of this one, between two requests; none is lost.
 
-        both fit at once  → a new one is made ready, takes over, and this one serves its last
-        else              → this one serves its last, and requests wait for the new one
+        its files are gone  → this one stays, for none could take its place
+        both fit at once    → a new one is made ready, takes over, and this one serves its last
+        else                → this one serves its last, and requests wait for the new one
         """
         if worker is not self.current or worker.state is not State.READY or self.successor:
+            return
+        if self._files and not self._owner.fingerprint(self):
+            message = "a worn worker stays: its files are gone"
+            self._tell("restart", message, logging.WARNING, worker=worker.uid, why=reason)
             return
         charge = self._owner.room_beside(self)
         how = "after it" if charge is None else "beside it"

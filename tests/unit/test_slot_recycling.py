@@ -69,6 +69,23 @@ def test_without_room_the_next_one_starts_after_its_end(machine: Any, workshop: 
     machine.run(story())
 
 
+def test_worker_stays_when_its_files_are_gone(machine: Any, workshop: Any) -> None:
+    """Without room for two it once ended, and nothing could be loaded in its place."""
+
+    async def story() -> None:
+        old = await workshop.ready()
+        worker, workshop.roomy = workshop.slot.current, False
+        workshop.files, as_they_were = (), workshop.files
+        workshop.slot.recycle(worker, "it is worn")
+        assert (worker.state, machine.spawned, old.calls) == (State.READY, 1, [])
+        workshop.files = as_they_were
+        workshop.slot.recycle(worker, "it is worn")
+        assert worker.state is State.DRAINING
+        await machine.handles.get()
+
+    machine.run(story())
+
+
 def test_worker_stays_when_its_successor_cannot_be_loaded(machine: Any, workshop: Any) -> None:
     async def story() -> None:
         old, new = await recycled(workshop)
