@@ -119,6 +119,18 @@ def test_explicit_load_goes_on_when_its_caller_disconnects(
     shared_supervisor.until(lambda: client.model("m").state == "ready")
 
 
+def test_load_by_v2_goes_on_when_its_caller_disconnects(
+    shared_supervisor: Any, echo_model: Callable[..., str], fifo: Callable[[str], Path]
+) -> None:
+    client, gate = shared_supervisor.client, fifo("gate")
+    client.add_model("m", echo_model(on_load=[f"gate:{gate}"]))
+    caller = post_and_keep(shared_supervisor.port, "/v2/repository/models/m/load", {})
+    with gate.open("wb"):
+        caller.close()
+        post_and_keep(shared_supervisor.port, "/v1/models/m:predict", BODY).close()
+    shared_supervisor.until(lambda: client.model("m").state == "ready")
+
+
 def test_unload_while_loading_ends_the_load(
     shared_supervisor: Any,
     echo_model: Callable[..., str],
