@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,14 @@ class Hold:
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass(slots=True)
+class Swap:
+    """A swap that waits for its model, within `limit`; it ends at once when it is overtaken."""
+
+    limit: asyncio.Timeout
+    overtaken: bool = False  # by a later swap or release of the same client
+
+
 class Clients:
     """All leases. An unused lease ends by itself: `on_expired` is told."""
 
@@ -31,8 +38,7 @@ class Clients:
         self._clock = clock
         self._on_expired = on_expired
         self._holds: dict[str, Hold] = {}
-        self._swaps: dict[str, int] = {}  # client → ticket of its last swap
-        self._tickets = itertools.count(1)
+        self._swaps: dict[str, Swap] = {}  # client → its last one, under way
 
     def hold(self, client: str) -> Hold | None:
         """Return what the client holds."""
@@ -92,18 +98,22 @@ class Clients:
         else:
             self._on_expired(hold.lease.client)
 
-    def begin_swap(self, client: str) -> int:
-        """Return a ticket; the swap of a client with the highest one is the one that counts."""
-        ticket = self._swaps[client] = next(self._tickets)
-        return ticket
+    def begin_swap(self, client: str, swap: Swap) -> None:
+        """Take note of a swap that is about to wait, in its limit; it overtakes the one before."""
+        self.overtake(client)
+        self._swaps[client] = swap
 
-    def is_current(self, client: str, ticket: int) -> bool:
-        """Return whether no later swap or release of this client was begun."""
-        return self._swaps.get(client) == ticket
+    def overtake(self, client: str) -> None:
+        """End the wait of the client's swap that is under way, if there is one."""
+        swap = self._swaps.pop(client, None)
+        if swap is not None:
+            swap.overtaken = True
+            if not swap.limit.expired():
+                swap.limit.reschedule(0)  # in the past: give up now
 
-    def end_swap(self, client: str, ticket: int) -> None:
-        """Forget the ticket if it is still the last one."""
-        if self._swaps.get(client) == ticket:
+    def end_swap(self, client: str, swap: Swap) -> None:
+        """Forget a swap that does not wait any more, if it was not overtaken."""
+        if self._swaps.get(client) is swap:
             del self._swaps[client]
 
     def close(self) -> None:

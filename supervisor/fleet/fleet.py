@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..states import State
 from .catalogue import Catalogue
-from .clients import Clients
+from .clients import Clients, Swap
 from .contexts import Contexts
 from .ledger import Ledger, asked_cap
 from .show import client_view, model_view, worker_view
@@ -318,30 +318,8 @@ class Fleet:
             self.put_model(name, source, runtime, options)
         slot = await self._slots.get(self._catalogue.get(name), None, client if private else "")
         slot.forget_failure()
-        ticket = self._clients.begin_swap(client)
         old = self._worker_of(client)
-        slot.swapping.append(client)
-        try:
-            async with asyncio.timeout(wait):
-                worker = await slot.ensure_ready()
-        except TimeoutError:
-            raise TimedOut(
-                f"model {name} was not ready within {wait:g} s; client {client} keeps its model",
-                model=name,
-                client=client,
-            ) from None
-        finally:
-            slot.swapping.remove(client)
-            counts = self._clients.is_current(client, ticket)
-            self._clients.end_swap(client, ticket)
-        if not counts:
-            if not slot.explicit:
-                await self._let_go(slot.key)
-            raise Superseded(
-                f"a later swap or release of client {client} took the place of this one",
-                model=name,
-                client=client,
-            )
+        worker = await self._ready_for_swap(client, slot, wait)
         ready = self._services.clock.monotonic()
         previous = self._take_lease(client, slot.key, ttl)
         receipt, kept = None, None
@@ -363,13 +341,42 @@ class Fleet:
             },
         )
 
+    async def _ready_for_swap(self, client: str, slot: Slot, wait: float) -> Worker:
+        """Return a ready worker within `wait` seconds. Raises TimedOut, or Superseded at once."""
+        name, swap = slot.key.model, Swap(asyncio.timeout(wait))
+        slot.swapping.append(client)
+        try:
+            async with swap.limit:
+                self._clients.begin_swap(client, swap)
+                worker = await slot.ensure_ready()
+        except TimeoutError:
+            if not swap.overtaken:
+                raise TimedOut(
+                    f"model {name} was not ready within {wait:g} s; "
+                    f"client {client} keeps its model",
+                    model=name,
+                    client=client,
+                ) from None
+        finally:
+            slot.swapping.remove(client)
+            self._clients.end_swap(client, swap)
+        if not swap.overtaken:
+            return worker
+        if not slot.explicit:
+            await self._let_go(slot.key)
+        raise Superseded(
+            f"a later swap or release of client {client} took the place of this one",
+            model=name,
+            client=client,
+        )
+
     async def release(self, client: str) -> Released:
         """End a client's lease; its model goes if nobody else needs it. Raises UnknownClient."""
         return await self._release(client, "released")
 
     async def _release(self, client: str, why: str) -> Released:
         lease = self._hold(client).lease
-        self._clients.begin_swap(client)
+        self._clients.overtake(client)
         self._end_lease(client, why)
         receipt, kept = await self._let_go(lease.key)
         return Released(client, lease.key.model, receipt, kept)

@@ -200,14 +200,14 @@ def test_later_of_two_racing_swaps_wins(
     fifo: Callable[[str], Path],
     background: Callable[..., Any],
 ) -> None:
-    """The earlier swap is told that it came too late, and its worker is not left over."""
+    """The earlier swap is told at once that it came too late, and its worker is not left over."""
     client, gate = shared_supervisor.client, fifo("gate")
     slow = echo_model(on_load=[f"gate:{gate}"])
     earlier = background(client.swap, "john", "slow", slow)
     with gate.open("wb"):
         client.swap("john", "quick", runtime="echo")
-    with pytest.raises(Conflict, match="later swap or release of client john") as caught:
-        earlier.result()
+        with pytest.raises(Conflict, match="later swap or release of client john") as caught:
+            earlier.result()
     assert (caught.value.status, caught.value.code) == (409, "superseded")
     assert client.client("john").model == "quick"
     assert [worker.model for worker in client.workers()] == ["quick"]
@@ -225,9 +225,9 @@ def test_release_overtakes_a_swap(
     swap = background(client.swap, "john", "slow", echo_model(on_load=[f"gate:{gate}"]))
     with gate.open("wb"):
         receipt = client.release("john").receipt
-    assert receipt.model == "quick"
-    with pytest.raises(Conflict, match="later swap or release of client john"):
-        swap.result()
+        assert receipt.model == "quick"
+        with pytest.raises(Conflict, match="later swap or release of client john"):
+            swap.result()
     assert (client.clients(), client.workers()) == ([], [])
 
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from modelsup.client import DoesNotFit
+from modelsup.client import Conflict, DoesNotFit
 
 from tests.process.conftest import post_and_keep
 
@@ -189,6 +189,23 @@ def test_a_swap_between_models_that_do_not_fit_together(
     assert {w.model for w in client.workers()} == {"b", "other"}
     with pytest.raises(DoesNotFit, match="b is held by anna"):
         client.session("otto").swap("a")
+
+
+def test_a_swap_takes_the_room_of_the_one_that_it_overtakes(
+    start: Callable[..., Any],
+    model: Callable[..., str],
+    fifo: Callable[[str], Path],
+    background: Callable[..., Any],
+) -> None:
+    """It once waited in vain for the load that its own client did not want any more."""
+    client, gate = start(8 * GB).client, fifo("gate")
+    slow = model("slow", 5 * GB, on_load=(f"gate:{gate}",))
+    earlier = background(client.swap, "john", "slow", slow, gpu_memory=5 * GB)
+    with gate.open("w"):
+        client.swap("john", "other", model("other", 5 * GB), gpu_memory=5 * GB)
+        assert isinstance(earlier.exception(), Conflict)
+    assert client.client("john").model == "other"
+    assert [(w.model, w.state) for w in client.workers()] == [("other", "ready")]
 
 
 def test_two_gpus(start: Callable[..., Any], model: Callable[..., str]) -> None:

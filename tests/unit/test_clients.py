@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from modelsup.supervisor.domain import Lease, SlotKey
-from modelsup.supervisor.fleet.clients import Clients
+from modelsup.supervisor.fleet.clients import Clients, Swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,16 +97,39 @@ def test_a_lease_ends_after_its_last_use_not_after_its_beginning(machine: Any) -
     machine.run(story())
 
 
-def test_the_later_swap_counts(machine: Any) -> None:
+async def wait_to_swap(clients: Clients, client: str, let_go: asyncio.Event, limit: float) -> Swap:
+    """Be a swap whose model is ready once it is let go; return what became of it."""
+    swap = Swap(asyncio.timeout(limit))
+    with suppress(TimeoutError):
+        async with swap.limit:
+            clients.begin_swap(client, swap)
+            await let_go.wait()
+    clients.end_swap(client, swap)
+    return swap
+
+
+def test_a_later_swap_ends_the_wait_of_the_earlier_one(machine: Any) -> None:
     async def story(clients: Clients) -> None:
-        first = clients.begin_swap("anna")
-        other = clients.begin_swap("otto")
-        second = clients.begin_swap("anna")
-        assert [clients.is_current("anna", t) for t in (first, second)] == [False, True]
-        assert clients.is_current("otto", other)
-        clients.end_swap("anna", first)
-        assert clients.is_current("anna", second)
-        clients.end_swap("anna", second)
-        assert not clients.is_current("anna", second)
+        let_go = asyncio.Event()
+        first, other, second = (
+            asyncio.ensure_future(wait_to_swap(clients, client, let_go, 1000))
+            for client in ("anna", "otto", "anna")
+        )
+        assert (await first).overtaken
+        let_go.set()
+        assert [(await swap).overtaken for swap in (other, second)] == [False, False]
+        clients.overtake("anna")
+        assert not second.result().overtaken
+
+    with_clients(machine, story)
+
+
+@pytest.mark.parametrize("limit", [1000, 0], ids=["in its time", "as its time is up"])
+def test_a_release_ends_the_wait_of_a_swap(machine: Any, limit: float) -> None:
+    async def story(clients: Clients) -> None:
+        swap = asyncio.ensure_future(wait_to_swap(clients, "anna", asyncio.Event(), limit))
+        await asyncio.sleep(0)
+        clients.overtake("anna")
+        assert (await swap).overtaken
 
     with_clients(machine, story)
