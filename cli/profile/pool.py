@@ -24,9 +24,9 @@ def run_pool(
     batch: int = 1,
     threads: int | None = None,
 ) -> Pool:
-    """Measure one process with so many instances, each called with `batch` rows. What goes wrong becomes the pool's `reason`.
+    """Measure one process with so many instances, each called with `batch` rows.
 
-    The program ends with this one, however this one ends.
+    What goes wrong becomes the pool's `reason`. The program ends with this one, however this ends.
     """
     arguments = ["--runtime", runtime, "--instances", ",".join(map(str, instances))]
     arguments += ["--batch", str(batch)]

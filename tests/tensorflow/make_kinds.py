@@ -152,8 +152,8 @@ class Functions(tf.Module):
         return {
             "rows": tf.gather(self.matrix, x),
             "sparse": self.matrix.sparse_read(x),
-            "nd": tf.gather_nd(self.matrix, pairs),
-            "read_nd": self.matrix.gather_nd(pairs),
+            "by_pairs": tf.gather_nd(self.matrix, pairs),
+            "read_by_pairs": self.matrix.gather_nd(pairs),
             "shape": tf.shape(self.matrix)[0] * x,
         }
 
