@@ -10,6 +10,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a model or a
 GPU_NOISE: Final = 64 * 1024**2  # bytes; less than any process that has opened a GPU takes of it
 
 Outcome = Literal["drained", "forced", "crashed"]
+DeviceKind = Literal["cpu", "gpu"]
+Prepare = Literal["auto", "now", "off"]  # after the first load, once the model is known, or never
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Options:
     max_requests: int | None = None  # then the worker is replaced; 0: never
     recycle_above: int | None = None  # bytes of private host memory, in the same way
     warm_up_batch: int | None = None  # rows of the largest call before it is ready
+    prepare: Prepare | None = None
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input
     classes: str | None = None  # absolute path of a file with the names of the classes
@@ -127,12 +130,38 @@ class GpuContext:
 
 
 @dataclass(frozen=True, slots=True)
-class FootprintKey:
-    """What a footprint holds for: the files of a model, its runtime, and the kind of device."""
+class PreparedKey:
+    """What a prepared form is of: the files of a model, its runtime, and the kind of device."""
 
     digest: str
     runtime: str
-    device: str  # "cpu" or "gpu"
+    device: DeviceKind
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedForm:
+    """A prepared form in the cache. `refused` says why the model has none; then it has no files."""
+
+    name: str  # in the cache
+    folder: str  # absolute path
+    framework: str  # name and version of what made it, such as "tensorflow 2.21.0"
+    device: DeviceKind
+    model: str  # its name when it was made, for people; as the source
+    source: str | None
+    bytes: int
+    used_at: float  # UNIX seconds
+    refused: str
+    state: tuple[str, ...]  # of its files: another after any change
+
+
+@dataclass(frozen=True, slots=True)
+class FootprintKey:
+    """What a footprint holds for: a model's files, its runtime, the kind of device, its form."""
+
+    digest: str
+    runtime: str
+    device: DeviceKind
+    prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

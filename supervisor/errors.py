@@ -116,6 +116,30 @@ class LoadFailed(SupervisorError):
         self.failure = failure
 
 
+class NotPreparable(SupervisorError):
+    """A model that has no prepared form; the message says why."""
+
+    code = "not_preparable"
+
+
+class PrepareFailed(SupervisorError):
+    """The prepared form was not made, though there may be one; the message says why."""
+
+    code = "prepare_failed"
+
+
+class UnknownForm(SupervisorError):
+    """The cache has no prepared form of this name."""
+
+    code = "unknown_form"
+
+
+class CacheFailed(SupervisorError):
+    """The cache of prepared models could not be read or written; the message says why."""
+
+    code = "cache_failed"
+
+
 class TimedOut(SupervisorError):
     """Something did not happen within its time."""
 
@@ -163,6 +187,10 @@ class BadSource(AdapterError):
 
 class BadDevice(AdapterError):
     """A device that this machine does not have; the message names those it has."""
+
+
+class FormDamaged(AdapterError):
+    """A prepared form was not as it was made, and has been removed; the message says which."""
 
 
 class StoreFailed(AdapterError):
