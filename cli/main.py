@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .commands import (
+    cache,
     clients,
     completion,
     config,
@@ -18,6 +19,7 @@ from .commands import (
     models,
     plan,
     predict,
+    prepare,
     profile,
     ps,
     release,
@@ -82,6 +84,8 @@ for _command in (
     load.load,
     plan.plan,
     profile.profile,
+    prepare.prepare,
+    cache.cache,
     unload.unload,
     swap.swap,
     release.release,

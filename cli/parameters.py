@@ -62,6 +62,13 @@ def _completions(
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def complete_forms(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the prepared models in the cache that begin so; none where no supervisor answers."""
+    return _completions(ctx, incomplete, lambda client: [form.name for form in client.cache()])
+
+
 model_argument = click.argument("name", shell_complete=complete_models)
 client_argument = click.argument("client_id", metavar="CLIENT", shell_complete=complete_clients)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -108,6 +115,11 @@ _LOAD_OPTIONS: Final = (
         help="Call it with so many rows before it is ready: its first large batch is slow too.",
     ),
     click.option(
+        "--prepare",
+        type=click.Choice(["auto", "now", "off"]),
+        help="Make a form that loads faster: after the first load, at once, or never.",
+    ),
+    click.option(
         "--recycle-above",
         metavar="SIZE",
         help="Replace its worker once its own host memory has grown past this, such as 2GB.",
@@ -125,6 +137,7 @@ _OPTION_NAMES: Final = (
     "max_requests",
     "recycle_above",
     "warm_up_batch",
+    "prepare",
 )
 
 

@@ -1,4 +1,4 @@
-"""A spinner on stderr while a model loads, with the state that the supervisor reports."""
+"""A spinner on stderr while a model loads or is prepared, with what the supervisor says of it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING, Final
 from .output import is_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from modelsup.client import ModelInfo
     from rich.status import Status
 
     from .context import Context
 
+    _State = Callable[[ModelInfo], str]
+
 _POLL_SECONDS: Final = 0.5
 
 
-@contextmanager
-def loading(context: Context, model: str) -> Iterator[None]:
+def loading(context: Context, model: str) -> AbstractContextManager[None]:
     """Show that `model` is being loaded, where a person is looking."""
+    return _spinning(context, model, lambda found: found.state)
+
+
+def preparing(context: Context, model: str) -> AbstractContextManager[None]:
+    """Show that `model` is being prepared, where a person is looking."""
+    return _spinning(context, model, lambda found: found.prepared.state)
+
+
+@contextmanager
+def _spinning(context: Context, model: str, state: _State) -> Iterator[None]:
     if not is_terminal():
         yield
         return
@@ -28,7 +41,9 @@ def loading(context: Context, model: str) -> Iterator[None]:
 
     done = threading.Event()
     with Console(stderr=True).status(f"{model}: starting") as status:
-        watcher = threading.Thread(target=_watch, args=(context, model, status, done), daemon=True)
+        watcher = threading.Thread(
+            target=_watch, args=(context, model, state, status, done), daemon=True
+        )
         watcher.start()
         try:
             yield
@@ -37,12 +52,14 @@ def loading(context: Context, model: str) -> Iterator[None]:
             watcher.join()
 
 
-def _watch(context: Context, model: str, status: Status, done: threading.Event) -> None:
+def _watch(
+    context: Context, model: str, state: _State, status: Status, done: threading.Event
+) -> None:
     from modelsup.client import ModelsupError
 
     with context.client(timeout=_POLL_SECONDS) as client:
         while not done.wait(_POLL_SECONDS):
             try:
-                status.update(f"{model}: {client.model(model).state}")
+                status.update(f"{model}: {state(client.model(model))}")
             except ModelsupError:
-                continue  # the load itself reports what is wrong
+                continue  # the call itself reports what is wrong

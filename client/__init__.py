@@ -1,6 +1,6 @@
 """The Python client library of modelsup: `Client`, its answers and its errors."""
 
-from .answers import Loaded, Receipt, Released, Swap
+from .answers import Loaded, Prepared, Receipt, Released, Swap
 from .client import Client
 from .errors import (
     Busy,
@@ -12,6 +12,8 @@ from .errors import (
     ModelsupError,
     NotFound,
     NotLoaded,
+    NotPreparable,
+    PrepareFailed,
     TimedOut,
     Unavailable,
     UnknownClient,
@@ -21,7 +23,17 @@ from .errors import (
 )
 from .options import Options
 from .session import Session
-from .views import ClientInfo, Event, Memory, ModelInfo, Plan, Status, WorkerInfo
+from .views import (
+    ClientInfo,
+    Event,
+    Form,
+    Memory,
+    ModelInfo,
+    Plan,
+    PreparedInfo,
+    Status,
+    WorkerInfo,
+)
 
 __all__ = [
     "Busy",
@@ -30,6 +42,7 @@ __all__ = [
     "Conflict",
     "DoesNotFit",
     "Event",
+    "Form",
     "Held",
     "InvalidRequest",
     "LoadFailed",
@@ -39,8 +52,12 @@ __all__ = [
     "ModelsupError",
     "NotFound",
     "NotLoaded",
+    "NotPreparable",
     "Options",
     "Plan",
+    "PrepareFailed",
+    "Prepared",
+    "PreparedInfo",
     "Receipt",
     "Released",
     "Session",

@@ -104,3 +104,13 @@ class Stopping:
 
     state: str
     pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The answer to a preparation; `form` is its name in the cache."""
+
+    model: str
+    state: str
+    form: str | None = None
+    bytes: int = 0

@@ -9,14 +9,14 @@ from contextlib import closing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from .answers import Loaded, Receipt, Released, Stopping, Swap
+from .answers import Loaded, Prepared, Receipt, Released, Stopping, Swap
 from .decode import decode
 from .errors import TimedOut
 from .event_stream import server_sent
 from .options import Options, checked, load_body
 from .session import Session
 from .transport import DEFAULT_URL, Transport, parsed
-from .views import ClientInfo, Event, EventList, Memory, ModelInfo, Plan, Status, WorkerInfo
+from .views import ClientInfo, Event, EventList, Form, Memory, ModelInfo, Plan, Status, WorkerInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 URL_VARIABLE: Final = "MODELSUP_URL"
 DEFAULT_TIMEOUT: Final = 300.0  # seconds; a first prediction may have to load its model
 LOAD_WAIT: Final = 600.0  # seconds
+PREPARE_WAIT: Final = 900.0  # seconds
 # What the supervisor may add to the time it was told to wait: to stop a worker that does not
 # want to stop, and to see its memory back.
 _GRACE: Final = 60.0  # seconds
@@ -117,6 +118,49 @@ class Client:
             Receipt,
             self._transport.json("POST", f"{_model(name)}/unload", body=body, timeout=bound),
         )
+
+    def prepare(
+        self,
+        name: str,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        runtime: str | None = None,
+        wait: float = PREPARE_WAIT,
+        **options: Unpack[Options],
+    ) -> Prepared:
+        """Make the form of a model that loads faster, if it has none, and keep it in the cache.
+
+        Raises NotPreparable, PrepareFailed, DoesNotFit, UnknownModel without a source, TimedOut
+        after `wait` seconds; the work goes on then.
+        """
+        answer = self._transport.send(
+            "POST",
+            f"{_model(name)}/prepare",
+            params={"wait": str(wait)},
+            body=load_body(source, runtime, options, local=self.local),
+            timeout=wait + _GRACE,
+        )
+        if answer.status_code == HTTPStatus.ACCEPTED and wait > 0:
+            raise TimedOut(
+                f"model {name!r} was not prepared within {wait:g} s; the work goes on",
+                code="timeout",
+                model=name,
+            )
+        return decode(Prepared, parsed(answer))
+
+    def cache(self) -> list[Form]:
+        """Return the prepared models, the one used last first."""
+        return [decode(Form, f) for f in self._transport.json("GET", "/api/cache")["forms"]]
+
+    def remove_form(self, name: str) -> Form:
+        """Remove a prepared model; workers that have it loaded keep it. Raises NotFound."""
+        path = f"/api/cache/{checked(name, 'prepared model')}"
+        return decode(Form, self._transport.json("DELETE", path)["removed"][0])
+
+    def clear_cache(self) -> list[Form]:
+        """Remove all prepared models and return them."""
+        removed = self._transport.json("DELETE", "/api/cache")["removed"]
+        return [decode(Form, form) for form in removed]
 
     def models(self) -> list[ModelInfo]:
         """Return the catalogue."""

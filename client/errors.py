@@ -107,6 +107,14 @@ class LoadFailed(ModelsupError):
     """The model cannot be loaded: `cause` and `log` say why."""
 
 
+class NotPreparable(ModelsupError):
+    """The model has no prepared form; the message says why."""
+
+
+class PrepareFailed(ModelsupError):
+    """The model was not prepared, though it may be; the message says what happened."""
+
+
 _OF_CODE: Final[dict[str, type[ModelsupError]]] = {
     "unknown_model": UnknownModel,
     "unknown_client": UnknownClient,
@@ -114,6 +122,8 @@ _OF_CODE: Final[dict[str, type[ModelsupError]]] = {
     "held": Held,
     "not_loaded": NotLoaded,
     "load_failed": LoadFailed,
+    "not_preparable": NotPreparable,
+    "prepare_failed": PrepareFailed,
 }
 # For codes that say no more than the status, codes younger than this library, and what a worker
 # answers, which is one sentence.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from .errors import InvalidRequest
 
@@ -22,6 +22,8 @@ class Options(TypedDict, total=False):
     A worker is replaced, between two requests, once it has served `max_requests` or its own memory
     has grown past `recycle_above`.
     It is ready once it has answered a batch of `warm_up_batch` zeros, 1 if not given.
+    `prepare` says when the form of it that loads faster is made: "auto", after its first load,
+    "now" or "off".
 
     `labels` gives versions by label, for TensorFlow Serving's paths. `image` says how a JPEG or
     PNG becomes the model's input; `classes` is the absolute path of a file with the names of the
@@ -39,6 +41,7 @@ class Options(TypedDict, total=False):
     max_requests: int
     recycle_above: int | str
     warm_up_batch: int
+    prepare: Literal["auto", "now", "off"]
     labels: dict[str, str]
     image: dict[str, Any]
     classes: str

@@ -42,6 +42,34 @@ class SignatureInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedInfo:
+    """What is known of a model's prepared form.
+
+    `state` is "none", "waiting", "preparing", "ready", "refused" where the model has no such form,
+    "failed" or "off"; `form` is its name in the cache.
+    """
+
+    state: str = "none"
+    reason: str = ""
+    form: str | None = None
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A prepared model in the cache. `refused` says why the model has no such form."""
+
+    name: str
+    model: str
+    source: str | None
+    framework: str
+    device: str
+    bytes: int
+    used_at: float
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A model of the catalogue. `signatures` is None until the model was loaded once."""
 
@@ -57,6 +85,7 @@ class ModelInfo:
     options: dict[str, Any] = field(default_factory=dict)
     failure: Failure | None = None
     signatures: tuple[SignatureInfo, ...] | None = None
+    prepared: PreparedInfo = PreparedInfo()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +169,7 @@ class WorkerInfo:
     seconds: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
     guard: str | None = None
+    from_prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from .adapters.host_budget import LocalHost
 from .adapters.instance import AlreadyRunning, StateFolder
 from .adapters.launcher import LocalLauncher
 from .adapters.logs import LogBook, configure_logging
+from .adapters.prepared_cache import PreparedCache
 from .adapters.shared_limit import find_shared_limit
 from .adapters.store import Store
 from .errors import LaunchFailed, StoreFailed
@@ -193,7 +194,8 @@ class _Daemon:
             self.folder.run, logs, guards, find_shared_limit(), settings.forkserver_ttl
         )
         gpus = Gpus(memory_back_timeout=settings.memory_back_timeout)
-        fleet = self._fleet(launcher, logs, gpus)
+        forms = PreparedCache(settings.cache_dir, settings.cache_size)
+        fleet = self._fleet(launcher, logs, gpus, forms)
         told = asyncio.Event()
         facts = DaemonFacts(
             version=version("modelsup"),
@@ -219,6 +221,7 @@ class _Daemon:
         await fleet.stop_all(settings.drain_timeout)
         launcher.close()
         guards.close()
+        forms.close()
         await app.close()
         server.should_exit = True
         if grpc is not None:
@@ -233,7 +236,9 @@ class _Daemon:
         host, port = self.listener.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def _fleet(self, launcher: LocalLauncher, logs: LogBook, gpus: Gpus) -> Fleet:
+    def _fleet(
+        self, launcher: LocalLauncher, logs: LogBook, gpus: Gpus, forms: PreparedCache
+    ) -> Fleet:
         settings = self.settings
         clock = SystemClock()
         services = Services(
@@ -261,6 +266,8 @@ class _Daemon:
             queue_timeout=settings.queue_timeout,
             max_requests=settings.max_requests,
             recycle_above=settings.recycle_above,
+            prepare=settings.prepare,
+            prepare_timeout=settings.prepare_timeout,
         )
         reserve = Reserve(
             share=settings.memory_reserve,
@@ -269,7 +276,8 @@ class _Daemon:
         )
         host = LocalHost(lambda: [forkserver.pid for forkserver in launcher.forkservers()])
         sources = FileSources(settings.models_dir, self._digests())
-        return Fleet(services, sources, self.store, host, defaults, reserve, random.Random())  # noqa: S311
+        rng = random.Random()  # noqa: S311 - for the times of restarts
+        return Fleet(services, sources, self.store, forms, host, defaults, reserve, rng)
 
     def _digests(self) -> Digests:
         """Return what reads models; what it learns is kept, from the event loop's thread."""

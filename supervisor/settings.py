@@ -9,10 +9,11 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import platformdirs
 
+from .domain import Prepare
 from .units import parse_duration, parse_size
 
 ENVIRONMENT_PREFIX: Final = "MODELSUP_"
@@ -148,6 +149,7 @@ def _choice(choices: tuple[str, ...]) -> Parse:
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("text", "json")
+PREPARE: Final = get_args(Prepare)
 CGROUPS: Final = ("auto", "off")
 
 
@@ -164,6 +166,10 @@ def _time(help_text: str, *, zero: bool) -> dict[str, Any]:
 
 def _user_state() -> Path:
     return platformdirs.user_state_path("modelsup")
+
+
+def _user_cache() -> Path:
+    return platformdirs.user_cache_path("modelsup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +283,31 @@ class Settings:
             "size",
             parse_size,
             "Replace a worker whose own host memory has grown past this; 0 keeps it.",
+            "bytes",
+        ),
+    )
+    prepare: Prepare = field(
+        default="auto",
+        metadata=_about(
+            "choice",
+            _choice(PREPARE),
+            "Make a form of each model that loads faster: after its first load (auto), as soon as "
+            "it is known (now), or never, and use none (off).",
+            choices=PREPARE,
+        ),
+    )
+    prepare_timeout: float = field(
+        default=900.0, metadata=_time("Longest time for preparing a model.", zero=False)
+    )
+    cache_dir: Path = field(
+        default_factory=_user_cache, metadata=_about("path", _path, "Folder for prepared models.")
+    )
+    cache_size: int = field(
+        default=20 * 10**9,
+        metadata=_about(
+            "size",
+            _positive(parse_size),
+            "Most that prepared models may take; those used longest ago go first.",
             "bytes",
         ),
     )

@@ -155,7 +155,8 @@ def clean_environment(home: Path) -> dict[str, str]:
     """Return the environment of a user whose folders are all below `home`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MODELSUP_", "XDG_"))}
     own = {"HOME": str(home), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
-    return {**kept, **own, "MODELSUP_GRPC_PORT": ""}  # its default port has room for one
+    # The default port of gRPC has room for one; preparing takes memory and time beside a test.
+    return {**kept, **own, "MODELSUP_GRPC_PORT": "", "MODELSUP_PREPARE": "off"}
 
 
 def wait_until(

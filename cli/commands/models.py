@@ -20,7 +20,7 @@ def models(context: Context, *, as_json: bool) -> None:
         output.print_json(known)
         return
     output.print_table(
-        ("MODEL", "STATE", "VERSION", "RUNTIME", "CLIENTS", "PINNED", "SOURCE"),
+        ("MODEL", "STATE", "VERSION", "RUNTIME", "CLIENTS", "PINNED", "PREPARED", "SOURCE"),
         [
             (
                 model.name,
@@ -29,6 +29,7 @@ def models(context: Context, *, as_json: bool) -> None:
                 model.runtime or "-",
                 output.listed(model.clients),
                 "yes" if model.pinned else "-",
+                model.prepared.state if model.prepared.state != "none" else "-",
                 model.source or "-",
             )
             for model in known
@@ -37,3 +38,5 @@ def models(context: Context, *, as_json: bool) -> None:
     for model in known:
         if model.failure is not None:
             output.say(f"{model.name} failed: {model.failure.message} ({model.failure.cause})")
+        if model.prepared.reason:
+            output.say(f"{model.name} is not prepared: {model.prepared.reason}")

@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..domain import CatalogueEntry, Footprint, FootprintKey, GpuContext, Lease, Options, SlotKey
@@ -55,6 +55,16 @@ MIGRATIONS: Final = (
         runtime TEXT NOT NULL, device TEXT NOT NULL, framework TEXT NOT NULL,
         bytes INTEGER NOT NULL, PRIMARY KEY (runtime, device)
     ) STRICT;
+    """,
+    """
+    ALTER TABLE footprints RENAME TO older_footprints;
+    CREATE TABLE footprints (
+        digest TEXT NOT NULL, runtime TEXT NOT NULL, device TEXT NOT NULL,
+        prepared INTEGER NOT NULL, footprint TEXT NOT NULL,
+        PRIMARY KEY (digest, runtime, device, prepared)
+    ) STRICT;
+    INSERT INTO footprints SELECT digest, runtime, device, 0, footprint FROM older_footprints;
+    DROP TABLE older_footprints;
     """,
 )
 
@@ -203,16 +213,17 @@ class Store:
         """Keep what was measured of a model."""
         self._write(
             f"save a footprint of {key.runtime}",
-            "INSERT OR REPLACE INTO footprints VALUES (?, ?, ?, ?)",
-            (key.digest, key.runtime, key.device, json.dumps(asdict(footprint))),
+            "INSERT OR REPLACE INTO footprints VALUES (?, ?, ?, ?, ?)",
+            (*astuple(key), json.dumps(asdict(footprint))),
         )
 
     def footprint(self, key: FootprintKey) -> Footprint | None:
         """Return what was measured of a model before."""
         rows = self._read(
             "footprints",
-            "SELECT footprint FROM footprints WHERE digest = ? AND runtime = ? AND device = ?",
-            (key.digest, key.runtime, key.device),
+            "SELECT footprint FROM footprints "
+            "WHERE digest = ? AND runtime = ? AND device = ? AND prepared = ?",
+            astuple(key),
         )
         return Footprint(**json.loads(rows[0][0])) if rows else None
 

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 KEPT: Final = 1000  # events
 
-Kind = Literal["worker", "restart", "eviction", "idle", "lease", "queue", "alarm"]
+Kind = Literal["worker", "restart", "eviction", "idle", "lease", "queue", "alarm", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from .clients import Hold
     from .events import Events
     from .ledger import Reserve
-    from .ports import Host, Sources, Store
+    from .ports import FormCache, Host, Sources, Store
+    from .preparations import Preparations
     from .services import Services
     from .slot import Slot
     from .slots import Defaults
-    from .views import Books, ClientView, ModelView, Plan, WorkerView
+    from .views import Books, ClientView, ModelView, Plan, PreparedView, WorkerView
     from .worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Fleet:
         services: Services,
         sources: Sources,
         store: Store,
+        forms: FormCache,
         host: Host,
         defaults: Defaults,
         reserve: Reserve,
@@ -73,7 +75,16 @@ class Fleet:
         clock = services.clock
         ledger = Ledger(services.devices, host, self._clients, clock, reserve, contexts)
         self._slots = Slots(
-            services, sources, store, defaults, rng, self._clients, ledger, contexts, self._spawn
+            services,
+            sources,
+            store,
+            forms,
+            defaults,
+            rng,
+            self._clients,
+            ledger,
+            contexts,
+            self._spawn,
         )
         self._catalogue = Catalogue(
             sources,
@@ -86,6 +97,11 @@ class Fleet:
     def events(self) -> Events:
         """What happened lately."""
         return self._services.events
+
+    @property
+    def preparations(self) -> Preparations:
+        """What is known of prepared forms."""
+        return self._slots.preparations
 
     # --- predictions: the hot path ---
 
@@ -169,6 +185,7 @@ class Fleet:
                 self._slots.renew(slot, entry)
         if entry != known:
             self._catalogue.put(entry)
+            self._prepare_soon(entry)
         return self.model(name), known is None
 
     def _check_device(self, entry: CatalogueEntry) -> None:
@@ -294,6 +311,34 @@ class Fleet:
             return self._slots.admission.plan(slot)
         finally:
             self._slots.forget_empty(slot)
+
+    # --- prepared forms ---
+
+    async def prepare(
+        self,
+        name: str,
+        source: str | None = None,
+        runtime: str | None = None,
+        options: Options | None = None,
+        wait: float = 600.0,
+    ) -> PreparedView | None:
+        """Make a model's prepared form, if it has none; None if it is not there in `wait` seconds.
+
+        The making goes on if the caller stops waiting. Raises SupervisorError.
+        """
+        if source is not None or runtime is not None or options is not None:
+            self.put_model(name, source, runtime, options)
+        entry = self._catalogue.get(name)
+        made = self._spawn(self._slots.prepare(entry))
+        done, _ = await asyncio.wait({made}, timeout=wait)
+        if not done:
+            return None
+        made.result()
+        return self.preparations.view(entry)
+
+    def _prepare_soon(self, entry: CatalogueEntry) -> None:
+        if self.preparations.mode(entry) == "now":
+            self._spawn(self._slots.prepare(entry, asked=False))
 
     # --- clients ---
 
@@ -440,7 +485,8 @@ class Fleet:
     def _model_view(self, entry: CatalogueEntry) -> ModelView:
         slots = self._slots.of_model(entry.name)
         holders = self._clients.holders(s.key for s in slots)
-        return model_view(entry, slots, holders, self._sources.versions(entry))
+        prepared = self.preparations.view(entry)
+        return model_view(entry, slots, holders, self._sources.versions(entry), prepared)
 
     def workers(self) -> list[WorkerView]:
         """Return the workers that live, the stuck and leaked ones included."""
@@ -485,6 +531,8 @@ class Fleet:
         """Take over from an earlier supervisor; return the loads that this begins."""
         for entry in entries:
             self._catalogue.restore(entry)
+        for entry in self._catalogue.entries():
+            self._prepare_soon(entry)
         for lease in leases:
             self._clients.put(lease)
         return [self._spawn(self._load_again(key)) for key in wanted]
@@ -506,6 +554,7 @@ class Fleet:
         self._clients.close()
         stops = [slot.stop(drain) for slot in self._slots.all()]
         receipts = await asyncio.gather(*stops)
+        await self.preparations.close()
         for task in self._tasks:
             task.cancel()
         return [r for r in receipts if r is not None]

@@ -106,7 +106,7 @@ class Ledger:
         """
         options = slot.entry.options
         host = max(options.ram or 0, learned.host if learned else 0) or (
-            ESTIMATE_FLOOR + ESTIMATE_PER_FILE_BYTE * slot.size
+            ESTIMATE_FLOOR + ESTIMATE_PER_FILE_BYTE * slot.files.size
         )
         if device is None:
             estimated = learned is None and options.ram is None
@@ -115,7 +115,7 @@ class Ledger:
         context = self._contexts.of(slot.entry.runtime, device.uuid)
         asked = asked_cap(options, device)
         if asked is None:
-            caps = automatic_caps(measured, slot.size, self._budget(device) - context)
+            caps = automatic_caps(measured, slot.files.size, self._budget(device) - context)
         else:
             caps = [asked]
         estimated = measured is None and (asked is None or options.ram is None)
@@ -126,7 +126,11 @@ class Ledger:
         ]
 
     def snapshot(
-        self, slots: Iterable[Slot], workers: Iterable[Worker], clients: Collection[str]
+        self,
+        slots: Iterable[Slot],
+        workers: Iterable[Worker],
+        clients: Collection[str],
+        others: Iterable[Resident] = (),
     ) -> Snapshot:
         """Return what holds memory now, as a wish of `clients`, who swap to it, finds it."""
         by_key = {slot.key: slot for slot in slots}
@@ -135,6 +139,7 @@ class Ledger:
             for worker in workers
             if worker.state in CHARGED
         ]
+        residents.extend(others)
         return Snapshot(self.budgets(), residents, self._reserve.minimum_residence)
 
     def _resident(self, worker: Worker, slot: Slot | None, clients: Collection[str]) -> Resident:

@@ -6,12 +6,23 @@ A model that was never read before takes a while, and a crowd may ask for it at 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .ports import Sources
 
     Measure = asyncio.Task[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files of one version of a model."""
+
+    version: str
+    path: str | None  # absolute; None where the runtime needs no file
+    size: int  # bytes
+    digest: str  # of what is in them
 
 
 class Measuring:

@@ -1,6 +1,6 @@
 """The outside as the fleet needs it; `daemon` plugs the adapters in.
 
-A worker may live on another machine: nothing here speaks of descriptors, pids of ours or files.
+A worker may live on another machine: nothing here speaks of descriptors or pids of ours.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
 
     from modelsup.worker.contract import LaunchSpec, StatusMessage
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         GpuContext,
         Lease,
         Memory,
+        PreparedForm,
+        PreparedKey,
         SlotKey,
     )
 
@@ -173,6 +176,45 @@ class Sources(Protocol):
 
     def fingerprint(self, entry: CatalogueEntry) -> object:
         """Return a value that changes when the files of the model do."""
+        ...
+
+
+class FormCache(Protocol):
+    """Where prepared forms are kept. All but two calls are made in threads: they may take long."""
+
+    def begin(self) -> Path:
+        """Return an empty folder to make a form in. Raises CacheFailed."""
+        ...
+
+    def finish(self, folder: Path, key: PreparedKey) -> PreparedForm:
+        """Keep a form that was made. Raises CacheFailed, FormDamaged."""
+        ...
+
+    def discard(self, folder: Path) -> None:
+        """Remove what was begun, if it was not finished."""
+        ...
+
+    def find(self, key: PreparedKey, framework: str | None) -> PreparedForm | None:
+        """Return the form of a model, checked. None: any framework's.
+
+        Raises CacheFailed, or FormDamaged once it has removed one.
+        """
+        ...
+
+    def is_intact(self, form: PreparedForm) -> bool:
+        """Return whether no file of the form has changed since it was returned. Is quick."""
+        ...
+
+    def touch(self, form: PreparedForm) -> None:
+        """Note that a form is used now. Is quick."""
+        ...
+
+    def all(self) -> list[PreparedForm]:
+        """Return all forms, the one used last first. Raises CacheFailed."""
+        ...
+
+    def remove(self, name: str) -> PreparedForm:
+        """Remove a form. Raises UnknownForm, CacheFailed."""
         ...
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..domain import CatalogueEntry
     from .clients import Hold
     from .slot import Slot
+    from .views import PreparedView
     from .worker import Worker
 
 
@@ -44,6 +45,7 @@ def worker_view(
         seconds=dict(worker.seconds),
         failure=worker.failure,
         guard=worker.handle.guard if worker.handle else None,
+        from_prepared=worker.from_prepared,
     )
 
 
@@ -52,6 +54,7 @@ def model_view(
     slots: Sequence[Slot],
     clients: tuple[str, ...],
     versions: tuple[str, ...],
+    prepared: PreparedView,
 ) -> ModelView:
     """Show one model. Its state is that of its first shared worker, else of a private one."""
     main = next((s for s in slots if not s.key.client and s.current), None)
@@ -70,6 +73,7 @@ def model_view(
         options=entry.options,
         failure=main.failure if main else None,
         signatures=(worker.signatures or None) if worker else None,
+        prepared=prepared,
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..domain import CatalogueEntry, Failure, Receipt, SlotKey
     from .events import Events, Kind
     from .ledger import Charge
+    from .measuring import ModelFiles
     from .ports import Clock
     from .worker import Worker
 
@@ -72,14 +73,14 @@ class Slot:
         self,
         key: SlotKey,
         entry: CatalogueEntry,
-        path: str | None,
+        files: ModelFiles,
         owner: Owner,
         clock: Clock,
         jitter: Callable[[], float],
     ) -> None:
         self.key = key
         self.entry = entry
-        self.path = path
+        self.files = files
         self.pinned = bool(entry.options.pin)
         self.explicit = False  # asked for by `load`; stays when a superseded wish is cleaned up
         self.current: Worker | None = None
@@ -87,8 +88,6 @@ class Slot:
         self.leaving: list[Worker] = []  # serve their last requests after a successor took over
         self.stuck: list[Worker] = []
         self.failure: Failure | None = None
-        self.size = 0  # bytes of the model's files
-        self.digest = ""  # of the model's files
         self.swapping: list[str] = []  # clients about to swap to it; their old models may go for it
         self.queued = 0  # wishes that wait for room
         self.waiting = 0
@@ -100,7 +99,7 @@ class Slot:
         self._jitter = jitter
         self._history = RestartHistory()
         self._wanted = False  # has been ready and was not unloaded since
-        self._files: object = None  # as they were when the last worker was started to read them
+        self._fingerprint: object = None  # of the files that the last worker was started to read
         self._restart: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._wear_watch: WearWatch | None = None
@@ -182,7 +181,7 @@ class Slot:
     async def _next(self) -> None:
         if self._restart is not None:
             await asyncio.wait({self._restart})
-        elif self.failure is None or self._owner.fingerprint(self) != self._files:
+        elif self.failure is None or self._owner.fingerprint(self) != self._fingerprint:
             await self._queue()
         else:
             message = (
@@ -205,7 +204,7 @@ class Slot:
         self._owner.slot_changed(self)
 
     def _make_worker(self, charge: Charge) -> Worker:
-        self._files = self._owner.fingerprint(self)
+        self._fingerprint = self._owner.fingerprint(self)
         return self._owner.make_worker(self, charge)
 
     def _withdraw(self) -> None:
@@ -301,7 +300,7 @@ class Slot:
         """
         if worker is not self.current or worker.state is not State.READY or self.successor:
             return
-        if self._files and not self._owner.fingerprint(self):
+        if self._fingerprint and not self._owner.fingerprint(self):
             message = "a worn worker stays: its files are gone"
             self._tell("restart", message, logging.WARNING, worker=worker.uid, why=reason)
             return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelsup.worker.contract import LaunchSpec
 
-from ..domain import Failure, Footprint, FootprintKey, GpuContext, SlotKey
+from ..domain import Failure, Footprint, FootprintKey, GpuContext, PreparedKey, SlotKey
 from ..errors import (
     BadDevice,
     BadSource,
@@ -21,11 +21,12 @@ from ..errors import (
     UnknownModel,
     UnknownWorker,
 )
-from ..policy.admission import total
+from ..policy.admission import HOST, Candidate, Wait, decide, total
 from ..states import State
 from .admission import Admission
 from .ledger import recharged
-from .measuring import Measuring
+from .measuring import Measuring, ModelFiles
+from .preparations import Preparations
 from .slot import Slot
 from .views import Books
 from .wear import Wear
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Coroutine
 
-    from ..domain import CatalogueEntry
-    from ..policy.admission import Snapshot
+    from ..domain import CatalogueEntry, Prepare
+    from ..policy.admission import Decision, Snapshot
     from .clients import Clients
     from .contexts import Contexts
     from .ledger import Charge, Ledger
-    from .ports import Sources, Store
+    from .ports import FormCache, Sources, Store
     from .services import Services
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ class Defaults:
     queue_timeout: float = 30.0  # for room
     max_requests: int = 0  # of one worker; 0: any number
     recycle_above: int = 0  # bytes of a worker's private memory; 0: never
+    prepare: Prepare = "auto"
+    prepare_timeout: float = 900.0
 
 
 class Slots:
@@ -70,6 +73,7 @@ class Slots:
         services: Services,
         sources: Sources,
         store: Store,
+        forms: FormCache,
         defaults: Defaults,
         rng: random.Random,
         clients: Clients,
@@ -89,6 +93,16 @@ class Slots:
         self.events = services.events
         self.admission = Admission(
             ledger, self, services.clock, services.events, defaults.queue_timeout
+        )
+        self.preparations = Preparations(
+            services,
+            forms,
+            defaults.prepare,
+            defaults.prepare_timeout,
+            self.room_to_prepare,
+            store,
+            self.persist,
+            spawn,
         )
         self._slots: dict[SlotKey, Slot] = {}
         self._workers: dict[str, Worker] = {}
@@ -144,9 +158,30 @@ class Slots:
             slot = self._slots.get(SlotKey(entry.name, loaded, client))
             if slot is not None and slot.current is not None:
                 return slot
+        files = await self.files_of(entry, version)
+        await self.preparations.look(entry, self._prepared_key(entry, files.digest))
+        self._refuse_when_stopping()
+        key = SlotKey(entry.name, files.version, client)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = Slot(key, entry, files, self, self._services.clock, self._rng.random)
+            self._slots[key] = slot
+        if slot.current is None:  # it may be left from a load of another source that failed
+            slot.files = files
+            self.renew(slot, entry)
+        if version is None and not client:
+            self._latest[entry.name] = files.version
+            self._route(slot)
+        return slot
+
+    async def files_of(self, entry: CatalogueEntry, version: str | None) -> ModelFiles:
+        """Return the files of a version of a model; None: the highest one.
+
+        Raises UnknownModel for a version that is not there, LoadFailed for files that are no model.
+        """
         try:
             found, path = await asyncio.to_thread(self._sources.resolve, entry, version)
-            size, digest = await self._measuring.of(path)
+            return ModelFiles(found, path, *await self._measuring.of(path))
         except BadSource as error:
             versions = self._sources.versions(entry)  # none: it is the whole source that is lost
             if version is not None and versions and version not in versions:
@@ -156,19 +191,6 @@ class Slots:
                 model=entry.name,
                 failure=Failure("bad_model", str(error), at=self._services.clock.wall()),
             ) from error
-        self._refuse_when_stopping()
-        key = SlotKey(entry.name, found, client)
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = Slot(key, entry, path, self, self._services.clock, self._rng.random)
-            self._slots[key] = slot
-        if slot.current is None:  # it may be left from a load of another source that failed
-            slot.path, slot.size, slot.digest = path, size, digest
-            self.renew(slot, entry)
-        if version is None and not client:
-            self._latest[entry.name] = found
-            self._route(slot)
-        return slot
 
     def renew(self, slot: Slot, entry: CatalogueEntry) -> None:
         """Let a slot take what the catalogue says now."""
@@ -190,8 +212,11 @@ class Slots:
 
     async def measure(self, slot: Slot) -> None:
         """Look how large the model's files are, which may have been replaced, and what they are."""
+        files = slot.files
         with suppress(BadSource):  # the load that follows tells of it
-            slot.size, slot.digest = await self._measuring.of(slot.path)
+            size, digest = await self._measuring.of(files.path)
+            slot.files = replace(files, size=size, digest=digest)
+        await self.preparations.look(slot.entry, self._prepared_key(slot.entry, slot.files.digest))
 
     async def admit(self, slot: Slot) -> None:
         """Wait for room and start the slot's worker. Raises SupervisorError."""
@@ -209,7 +234,8 @@ class Slots:
 
     def snapshot(self, clients: Collection[str] = ()) -> Snapshot:
         """Return what holds memory now, as a wish of these clients finds it."""
-        return self._ledger.snapshot(self.all(), self.workers(), clients)
+        making = self.preparations.residents()
+        return self._ledger.snapshot(self.all(), self.workers(), clients, making)
 
     def books(self) -> Books:
         """Return the budgets, the charges and the queue."""
@@ -221,17 +247,45 @@ class Slots:
             queue=self.admission.queue,
         )
 
+    async def prepare(self, entry: CatalogueEntry, *, asked: bool = True) -> None:
+        """Make a model's prepared form and wait for it, or only see to it that it is made.
+
+        Raises SupervisorError.
+        """
+        files = await self.files_of(entry, None)
+        key = self._prepared_key(entry, files.digest)
+        if asked:
+            await self.preparations.prepare(entry, key, files)
+        else:
+            await self.preparations.prepare_soon(entry, key, files)
+
+    def room_to_prepare(self, host: int) -> Decision:
+        """Decide on so many bytes of host memory, for what gives way to all who wait."""
+        if self.admission.queue:
+            return Wait(())
+        return decide(self.snapshot(), [Candidate(None, {HOST: host})])
+
     def learned(self, slot: Slot) -> Footprint | None:
-        """Return what was measured of the slot's model before."""
+        """Return what was measured of the slot's model before, in the form it is loaded from."""
+        key = self._prepared_key(slot.entry, slot.files.digest)
+        forms = (True, False) if self.preparations.has_form(slot.entry, key) else (False,)
+        found = (self._footprint(self._footprint_key(slot, prepared=form)) for form in forms)
+        return next((footprint for footprint in found if footprint is not None), None)
+
+    def _footprint(self, key: FootprintKey) -> Footprint | None:
         try:
-            return self._store.footprint(self._footprint_key(slot))
+            return self._store.footprint(key)
         except StoreFailed as error:
             logger.error("what was learned cannot be read: %s", error)  # noqa: TRY400
             return None
 
-    def _footprint_key(self, slot: Slot) -> FootprintKey:
-        on_gpu = slot.entry.options.device != "cpu" and bool(self._services.devices.all())
-        return FootprintKey(slot.digest, slot.entry.runtime, "gpu" if on_gpu else "cpu")
+    def _footprint_key(self, slot: Slot, *, prepared: bool) -> FootprintKey:
+        key = self._prepared_key(slot.entry, slot.files.digest)
+        return FootprintKey(key.digest, key.runtime, key.device, prepared)
+
+    def _prepared_key(self, entry: CatalogueEntry, digest: str) -> PreparedKey:
+        on_gpu = entry.options.device != "cpu" and bool(self._services.devices.all())
+        return PreparedKey(digest, entry.runtime, "gpu" if on_gpu else "cpu")
 
     async def _learn(self, slot: Slot, worker: Worker) -> None:
         """Keep a ready worker's footprint, and charge it for what it really takes."""
@@ -245,13 +299,18 @@ class Slots:
             framework=worker.framework,
             gpu_context=self._context_of(slot, worker),
         )
-        self.persist(self._store.put_footprint, self._footprint_key(slot), footprint)
+        key = self._footprint_key(slot, prepared=worker.from_prepared)
+        self.persist(self._store.put_footprint, key, footprint)
         if worker.spec.device is None or worker.gpu.bytes is not None:
             worker.estimated = False
         snapshot = self.snapshot()
         worker.charges = recharged(
             worker.charges, footprint, worker.spec.device, snapshot.budgets, snapshot.residents
         )
+
+    async def _note_form(self, slot: Slot, worker: Worker) -> None:
+        key = self._prepared_key(slot.entry, slot.files.digest)
+        await self.preparations.on_ready(slot.entry, key, slot.files, worker)
 
     async def _learn_context(self, slot: Slot, worker: Worker) -> None:
         """Keep what a worker holds of its GPU while it stands still before its load."""
@@ -272,15 +331,24 @@ class Slots:
     def _learn_most(self, worker: Worker) -> None:
         """Keep the most that an ended worker was seen to hold of its GPU, for its next cap."""
         slot, most = self._slots.get(worker.key), worker.gpu.most
-        footprint = self.learned(slot) if slot is not None and most else None
-        if slot is None or most is None or footprint is None or most <= (footprint.gpu or 0):
+        if slot is None or not most:
             return
-        self.persist(
-            self._store.put_footprint, self._footprint_key(slot), replace(footprint, gpu=most)
-        )
+        key = self._footprint_key(slot, prepared=worker.from_prepared)
+        footprint = self._footprint(key)
+        if footprint is not None and most > (footprint.gpu or 0):
+            self.persist(self._store.put_footprint, key, replace(footprint, gpu=most))
+
+    def _suspect_form(self, worker: Worker) -> None:
+        """Where a worker died while it loaded a prepared form, let the next do without."""
+        slot, died = self._slots.get(worker.key), worker.failure is not None
+        if slot is not None and died and worker.spec.prepared and worker.ready_at is None:
+            key = self._prepared_key(slot.entry, slot.files.digest)
+            self.preparations.on_failed(slot.entry, key, worker)
 
     def evict(self, worker: str, reason: str) -> None:
-        """Begin to unload a worker."""
+        """Begin to unload a worker, or to end what prepares a model."""
+        if self.preparations.evict(worker, reason):
+            return
         slot = self._slots.get(self._workers[worker].key)
         if slot is not None:
             slot.evict(reason)
@@ -289,13 +357,14 @@ class Slots:
         """Make a worker for a slot."""
         self._refuse_when_stopping()
         device, options = charge.device, slot.entry.options
+        form = self.preparations.use(slot.entry, self._prepared_key(slot.entry, slot.files.digest))
         uid = f"w-{secrets.token_hex(4)}"
         spec = LaunchSpec(
             uid=uid,
             model=slot.key.model,
             version=slot.key.version,
             runtime=slot.entry.runtime,
-            source=slot.path,
+            source=slot.files.path,
             secret=secrets.token_urlsafe(24),
             temp_dir=self._services.temp_dir(uid),
             device=device.uuid if device else None,
@@ -309,6 +378,7 @@ class Slots:
             max_body_size=self._defaults.max_body_size,
             image=options.image,
             classes=options.classes,
+            prepared=form.folder if form is not None else None,
         )
 
         def on_idle() -> None:
@@ -352,6 +422,7 @@ class Slots:
         self._forget_ended_workers()
         self._take_note(slot)
         self.admission.poke()
+        self.preparations.poke()
 
     def _take_note(self, slot: Slot) -> None:
         if self._slots.get(slot.key) is not slot:  # another one has taken its place
@@ -367,6 +438,7 @@ class Slots:
             if worker.uid not in self._measured:
                 self._measured.add(worker.uid)
                 self._spawn(self._learn(slot, worker))
+                self._spawn(self._note_form(slot, worker))
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
         if self._is_over(slot):
@@ -382,6 +454,7 @@ class Slots:
     def forget_model(self, model: str) -> None:
         """Drop what is remembered of a model that is not loaded, such as its failure."""
         self._latest.pop(model, None)
+        self.preparations.forget(model)
         for key in [k for k, s in self._slots.items() if k.model == model and not s.waiting]:
             del self._slots[key]
 
@@ -407,6 +480,7 @@ class Slots:
             if worker.state in {State.GONE, State.FAILED}:
                 del self._workers[uid]
                 self._learn_most(worker)
+                self._suspect_form(worker)
                 self._measured.discard(uid)
                 self.persist(self._store.remove_worker, uid)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from modelsup.worker.contract import Signature
 
-    from ..domain import Failure, Options, Receipt
+    from ..domain import DeviceKind, Failure, Options, Receipt
     from ..policy.admission import Blocker, Victim
 
 
@@ -41,6 +41,36 @@ class WorkerView:
     seconds: dict[str, float]  # by stage of the load
     failure: Failure | None
     guard: str | None = None  # what holds it to its limit of host memory
+    from_prepared: bool = False  # it was loaded from the model's prepared form
+
+
+PreparedState = Literal[
+    "none", "waiting", "preparing", "ready", "refused", "failed", "off"
+]  # "refused": the model has no such form; "off": none is made or used
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedView:
+    """What is known of a model's prepared form; `form` is its name in the cache."""
+
+    state: PreparedState
+    reason: str = ""  # of a refusal or failure
+    form: str | None = None
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FormView:
+    """A prepared form in the cache. `refused` says why there is none of a model."""
+
+    name: str
+    model: str  # its name when the form was made
+    source: str | None
+    framework: str  # name and version of what made it
+    device: DeviceKind
+    bytes: int
+    used_at: float  # UNIX seconds
+    refused: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +89,7 @@ class ModelView:
     options: Options
     failure: Failure | None
     signatures: tuple[Signature, ...] | None  # known once it has been loaded
+    prepared: PreparedView = PreparedView("none")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,9 @@ class Worker:
         self.estimated = False  # nobody has measured its model yet
         self.memory: dict[str, int] = {}  # private bytes by stage of the load
         self.framework = ""
+        self.preparable = False  # its model may have a prepared form
+        self.from_prepared = False
+        self.prepared_error = ""  # why the prepared form that it was given was not loaded
         self.failure: Failure | None = None
         self.handle: Handle | None = None
         self._services = services
@@ -206,6 +209,9 @@ class Worker:
                 self._move(State.WARMING)
             case "ready":
                 self.signatures = message.signatures
+                self.preparable = message.preparable
+                self.from_prepared = message.from_prepared
+                self.prepared_error = message.prepared_error
                 self.seconds["total"] = self._services.clock.monotonic() - self._created
                 self._move(State.READY)
             case "failed":

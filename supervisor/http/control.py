@@ -20,6 +20,7 @@ from ..errors import SupervisorError
 from .control_clients import add_client_routes
 from .control_memory import add_memory_routes
 from .control_models import add_model_routes
+from .control_prepared import add_prepared_routes
 from .control_routes import Routes
 from .control_status import add_event_routes, add_status_routes
 from .control_workers import add_worker_routes
@@ -79,6 +80,7 @@ def create_control(
     add_memory_routes(supervisor, fleet, on_loop, facts)
     add_worker_routes(Routes(app, operations, "workers"), fleet, on_loop, facts, logs)
     add_model_routes(Routes(app, operations, "models"), fleet, on_loop)
+    add_prepared_routes(Routes(app, operations, "prepared models"), fleet, on_loop)
     add_client_routes(Routes(app, operations, "clients"), fleet, on_loop)
     _add_description(supervisor, operations, facts)
     return Control(app, on_loop, operations)

@@ -13,13 +13,27 @@ if TYPE_CHECKING:
     from ..fleet.views import (
         Books,
         ClientView,
+        FormView,
         Loaded,
         ModelView,
         Plan,
+        PreparedView,
         Released,
         Swapped,
         WorkerView,
     )
+
+
+class Forms(Protocol):
+    """The prepared forms in the cache. Called on the event loop, and raises SupervisorError."""
+
+    async def forms(self) -> list[FormView]:
+        """Return all, the one used last first."""
+        ...
+
+    async def remove(self, name: str) -> FormView:
+        """Remove one. Raises UnknownForm."""
+        ...
 
 
 class ControlledFleet(Protocol):
@@ -28,6 +42,11 @@ class ControlledFleet(Protocol):
     @property
     def events(self) -> Events:
         """What happened lately."""
+        ...
+
+    @property
+    def preparations(self) -> Forms:
+        """The prepared forms in the cache."""
         ...
 
     def put_model(
@@ -81,6 +100,17 @@ class ControlledFleet(Protocol):
         wait: float = 600,
     ) -> Loaded | None:
         """Load a model; None when it is not ready after `wait` seconds (the load goes on)."""
+        ...
+
+    async def prepare(
+        self,
+        name: str,
+        source: str | None = None,
+        runtime: str | None = None,
+        options: Options | None = None,
+        wait: float = 600,
+    ) -> PreparedView | None:
+        """Make a model's prepared form; None when it is not there after `wait` seconds."""
         ...
 
     async def unload(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..fleet.events import Event
-    from ..fleet.views import ClientView, ModelView
+    from ..fleet.views import ClientView, FormView, ModelView
     from .control_ports import Forkserver
 
 
@@ -93,6 +93,29 @@ class LoadGoesOn(TypedDict):
     model: str
     state: str
     status_url: str
+
+
+class PrepareAnswer(TypedDict):
+    """A model has a prepared form; `form` is its name in the cache."""
+
+    model: str
+    state: Literal["ready"]
+    form: str | None
+    bytes: int
+
+
+class Cache(TypedDict):
+    """The prepared forms in the cache, the one used last first."""
+
+    forms: list[FormView]
+    bytes: int
+
+
+class RemovedForms(TypedDict):
+    """Prepared forms that are no longer in the cache, and the bytes that they took."""
+
+    removed: list[FormView]
+    bytes: int
 
 
 class UnloadAnswer(ReceiptShape):

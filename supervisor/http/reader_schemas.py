@@ -97,6 +97,10 @@ class Recorder(Fields):
         """Note text of a certain form."""
         self._note(name, matching(rule) | {"description": expected})
 
+    def choice(self, name: str, choices: tuple[str, ...]) -> None:
+        """Note one of a few words."""
+        self._note(name, {"anyOf": [{"type": "string", "enum": list(choices)}]})
+
     def number(self, name: str) -> None:
         """Note a number."""
         self._note(name, {"type": "number"})

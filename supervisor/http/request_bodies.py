@@ -6,11 +6,11 @@ import difflib
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import orjson
 
-from ..domain import NAME, Options
+from ..domain import NAME, Options, Prepare
 from ..errors import Invalid
 from ..units import UnitError, parse_duration, parse_keep_alive, parse_size
 from .problem import BadRequest, UnsupportedMediaType
@@ -144,6 +144,14 @@ class Fields:
         value = self._take(name)
         if value is not None and not (isinstance(value, str) and rule.fullmatch(value)):
             raise self._error(name, f"expected {expected}", value)
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> Any:
+        """Take one of a few words."""
+        value = self._take(name)
+        if value is not None and value not in choices:
+            known = ", ".join(repr(choice) for choice in choices)
+            raise self._error(name, f"expected one of {known}", value)
         return value
 
     def number(self, name: str) -> float | None:
@@ -342,6 +350,7 @@ def _options(fields: Fields) -> Options:
         max_requests=fields.count("max_requests", 0, MOST_REQUESTS),
         recycle_above=fields.size("recycle_above", 0),
         warm_up_batch=fields.count("warm_up_batch", 1, MOST_ROWS),
+        prepare=fields.choice("prepare", get_args(Prepare)),
         labels=labels_of(fields),
         image=image_of(fields),
         classes=classes_of(fields),

@@ -54,6 +54,7 @@ MODEL = {
     "options": dict,
     "failure": (dict, None),
     "signatures": (list, None),
+    "prepared": {"state": str, "reason": str, "form": (str, None), "bytes": int},
 }
 WORKER = {
     "id": str,
@@ -80,6 +81,7 @@ WORKER = {
     "seconds": dict,
     "failure": (dict, None),
     "guard": (str, None),
+    "from_prepared": bool,
 }
 CLIENT = {
     "id": str,

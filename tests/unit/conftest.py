@@ -10,6 +10,7 @@ import pytest
 from modelsup.supervisor.domain import CatalogueEntry, Exit, Memory, Options, SlotKey
 from modelsup.supervisor.fleet.events import Events
 from modelsup.supervisor.fleet.ledger import Charge
+from modelsup.supervisor.fleet.measuring import ModelFiles
 from modelsup.supervisor.fleet.services import Services, Timeouts
 from modelsup.supervisor.fleet.slot import Slot
 from modelsup.supervisor.fleet.worker import Worker
@@ -181,7 +182,14 @@ class Workshop:
         self.states: list[str] = []
         self._changed = asyncio.Event()
         entry = CatalogueEntry("m", None, "echo", Options(**options))
-        self.slot = Slot(SlotKey("m", "1"), entry, None, self, machine, lambda: self.jitter)
+        self.slot = Slot(
+            SlotKey("m", "1"),
+            entry,
+            ModelFiles("1", None, 0, ""),
+            self,
+            machine,
+            lambda: self.jitter,
+        )
 
     async def measure(self, slot: Slot) -> None:
         pass

@@ -80,6 +80,22 @@ MODEL = {
     "options": {},
     "failure": {"cause": "bad_model", "message": "no such layer", "log": [], "at": 1.0},
     "signatures": None,
+    "prepared": {
+        "state": "refused",
+        "reason": "it draws numbers at random",
+        "form": None,
+        "bytes": 0,
+    },
+}
+FORM = {
+    "name": "0123-echo-1",
+    "model": "m",
+    "source": "/m.keras",
+    "framework": "tensorflow 2.21.0",
+    "device": "cpu",
+    "bytes": 2_000_000,
+    "used_at": 1.0,
+    "refused": "",
 }
 
 
@@ -413,9 +429,63 @@ def test_models_tells_of_failures_on_stderr(supervisor: Supervisor, capsys: Capt
         "tensorflow",
         "-",
         "yes",
+        "refused",
         "/m.keras",
     ]
-    assert err == "m failed: no such layer (bad_model)\n"
+    assert err.splitlines() == [
+        "m failed: no such layer (bad_model)",
+        "m is not prepared: it draws numbers at random",
+    ]
+
+
+def test_prepare(supervisor: Supervisor, capsys: Capture) -> None:
+    told = {"model": "m", "state": "ready", "form": "0123-echo-1", "bytes": 2_000_000}
+    supervisor.say("POST /api/models/m/prepare?wait=60.0", told)
+
+    assert main(["prepare", "m", "/elsewhere/m.keras", "--wait", "1m"]) == 0
+    assert capsys.readouterr().out == "m is prepared: 2.0 MB as 0123-echo-1\n"
+    assert supervisor.sent() == {"source": "/elsewhere/m.keras"}
+    assert main(["prepare", "m", "--wait", "1m", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == told
+
+
+def test_prepare_that_goes_on(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("POST /api/models/m/prepare?wait=1.0", {"model": "m", "state": "waiting"}, 202)
+
+    assert main(["prepare", "m", "--wait", "1s"]) == 7
+    assert "not prepared within 1 s; the work goes on" in capsys.readouterr().err
+
+
+def test_cache_ls(supervisor: Supervisor, capsys: Capture) -> None:
+    refusal = FORM | {"name": "4567", "bytes": 0, "refused": "it draws numbers at random"}
+    supervisor.say("GET /api/cache", {"forms": [FORM, refusal], "bytes": 2_000_000})
+
+    assert main(["cache", "ls"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[:3] for line in out.splitlines()] == [
+        ["NAME", "MODEL", "SIZE"],
+        ["0123-echo-1", "m", "2.0"],
+        ["4567", "m", "-"],
+    ]
+    assert err == "m has no prepared form: it draws numbers at random\n"
+    assert main(["cache", "ls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [FORM, refusal]
+
+
+def test_cache_rm(supervisor: Supervisor, capsys: Capture) -> None:
+    removed = {"removed": [FORM], "bytes": 2_000_000}
+    supervisor.say("DELETE /api/cache/0123-echo-1", removed)
+    supervisor.say("DELETE /api/cache", removed)
+
+    for arguments in (["0123-echo-1"], ["--all"]):
+        assert main(["cache", "rm", *arguments]) == 0
+        assert capsys.readouterr().out == "removed 1, 2.0 MB\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["0123-echo-1", "--all"]])
+def test_cache_rm_wants_names_or_all(arguments: list[str], capsys: Capture) -> None:
+    assert main(["cache", "rm", *arguments]) == 2
+    assert "or --all" in capsys.readouterr().err
 
 
 def test_clients(supervisor: Supervisor, capsys: Capture) -> None:

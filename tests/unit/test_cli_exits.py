@@ -13,6 +13,8 @@ EXPECTED = {
     client.NotLoaded: 1,
     client.Unavailable: 1,
     client.Busy: 1,
+    client.NotPreparable: 1,
+    client.PrepareFailed: 1,
     client.InvalidRequest: 2,
     client.Unreachable: 3,
     client.NotFound: 4,

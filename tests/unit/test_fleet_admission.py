@@ -108,10 +108,10 @@ class Site:
         self.order: list[str] = []  # models, as their workers were started
         self._models: dict[int, str] = {}  # by pid
         services = replace(machine.services, launcher=self, devices=self)
-        defaults = Defaults(queue_timeout=queue_timeout)
+        defaults = Defaults(queue_timeout=queue_timeout, prepare="off")
         reserve = Reserve(share=0.0, gpu_context=0, minimum_residence=0.0)
         disk: Any = Disk()
-        self.fleet = Fleet(services, disk, disk, self, defaults, reserve, random.Random(0))
+        self.fleet = Fleet(services, disk, disk, disk, self, defaults, reserve, random.Random(0))
 
     # launcher, devices and host
 

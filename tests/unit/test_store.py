@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import resource
 import sqlite3
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from modelsup.supervisor.adapters import host
-from modelsup.supervisor.adapters.store import Store, StoreError, WorkerRecord
-from modelsup.supervisor.domain import CatalogueEntry, GpuContext, Lease, Options, SlotKey
+from modelsup.supervisor.adapters.store import MIGRATIONS, Store, StoreError, WorkerRecord
+from modelsup.supervisor.domain import (
+    CatalogueEntry,
+    Footprint,
+    FootprintKey,
+    GpuContext,
+    Lease,
+    Options,
+    SlotKey,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,6 +249,28 @@ def test_a_migration_that_fails_leaves_no_half_made_tables(
     monkeypatch.undo()
     store = Store(path)
     assert store.models() == []
+    store.close()
+
+
+def test_footprints_of_an_older_release_are_of_unprepared_models(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = FootprintKey("0123", "echo", "cpu")
+    prepared = replace(key, prepared=True)
+    measured = Footprint({"peak": 5}, None, 1.0, "echo 1")
+    monkeypatch.setattr("modelsup.supervisor.adapters.store.MIGRATIONS", MIGRATIONS[:4])
+    Store(path).close()
+    older = sqlite3.connect(path)
+    row = ("0123", "echo", "cpu", json.dumps(asdict(measured)))
+    older.execute("INSERT INTO footprints VALUES (?, ?, ?, ?)", row)
+    older.commit()
+    older.close()
+    monkeypatch.undo()
+    store = Store(path)
+    assert (store.footprint(key), store.footprint(prepared)) == (measured, None)
+    store.put_footprint(prepared, replace(measured, seconds=0.1))
+    assert store.footprint(key) == measured
+    assert store.footprint(prepared) == replace(measured, seconds=0.1)
     store.close()
 
 
