@@ -37,6 +37,8 @@ OPTIONS = {
     "priority",
     "max_requests",
     "recycle_above",
+    "warm_up_batch",
+    "prepare",
     "labels",
     "image",
     "classes",
