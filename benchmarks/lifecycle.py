@@ -33,7 +33,7 @@ def run(workloads: Mapping[str, Workload], rounds: int) -> Report:
     """Measure each end `rounds` times, and each model's load by `plan` and by the clock."""
     cases: list[Case] = []
     with (
-        local_supervisor("--preload", "echo,tensorflow") as supervisor,
+        local_supervisor("--preload", "echo,tensorflow", "--prepare", "off") as supervisor,
         Client(supervisor.url) as client,
     ):
         cases.append(("unload, idle echo", _unloads(client, None, rounds)))

@@ -32,10 +32,19 @@ COLUMNS = {
 
 def run(workload: Workload, cycles: int, folder: Path) -> Report:
     """Measure one side after the other: memory is not a matter of timing."""
-    starts: list[Callable[[], Side]] = [Modelsup, lambda: InProcess(folder), lambda: Cold(folder)]
+    starts: list[Callable[[], Side]] = [
+        lambda: _prepared(workload, folder / "cache"),
+        lambda: Modelsup(folder / "cache", prepared=False),
+        lambda: InProcess(folder),
+        lambda: Cold(folder),
+    ]
     rows = [_measure(start, workload, cycles) for start in starts]
     by_side = {row["side"]: row for row in rows}
-    private = by_side[Modelsup.name]["private_bytes"] / by_side[Cold.name]["private_bytes"]
+    ratios = {
+        f"private_modelsup_over_{side}": by_side[Modelsup.name]["private_bytes"]
+        / by_side[side]["private_bytes"]
+        for side in (Modelsup.unprepared, Cold.name)
+    }
     return Report(
         benchmark="memory",
         title=f"Memory in MB: {COPIES} x {workload.model} loaded and unloaded, whole process tree",
@@ -44,15 +53,25 @@ def run(workload: Workload, cycles: int, folder: Path) -> Report:
         notes=[
             "proportional set size; before: server up, TensorFlow preloaded in modelsup",
             "private: unique set size of the processes that were not there before the loads",
-            f"private memory of modelsup's workers is {private:.2f} times that of cold ones",
+            *(f"{name}: {ratio:.2f}" for name, ratio in ratios.items()),
             "left anonymous: last cycle, without page cache, which other programs share (README)",
         ],
         data={
             "settings": {"cycles": cycles, "copies": COPIES, "model": workload.model},
             "rows": rows,
-            "ratios": {"private_modelsup_over_cold": private},
+            "ratios": ratios,
         },
     )
+
+
+def _prepared(workload: Workload, cache: Path) -> Modelsup:
+    side = Modelsup(cache)
+    try:
+        side.prepare(workload)
+    except BaseException:
+        side.stop()
+        raise
+    return side
 
 
 def _line(row: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from .baselines import direct_worker
 from .bodies import IMAGE
 from .processes import Server
 from .report import progress
-from .sides import InProcess
+from .sides import WITH_TENSORFLOW, InProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +95,9 @@ class Sides:
         in_process.load(MODEL, workload)
         self._add("in-process", in_process.url, in_process.pids()[0])
         progress(f"predict: {workload.model}: start modelsup")
-        supervisor = self._stack.enter_context(local_supervisor("--preload", "tensorflow"))
+        supervisor = self._stack.enter_context(
+            local_supervisor(*WITH_TENSORFLOW, "--prepare", "off")
+        )
         with Client(supervisor.url) as client:
             if image:
                 client.load(MODEL, workload.file, image=image)

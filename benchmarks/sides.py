@@ -1,4 +1,4 @@
-"""The three ways to serve many models that are measured against each other.
+"""The ways to serve many models that are measured against each other.
 
 All speak the same two requests; `load` returns when the model can be asked.
 """
@@ -6,6 +6,9 @@ All speak the same two requests; `load` returns when the model can be asked.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,14 +16,17 @@ import requests
 
 from examples.local_supervisor import LocalSupervisor, local_supervisor
 
-from .processes import BenchmarkError, Server, cpu_seconds
+from .processes import ROOT, BenchmarkError, Server, cpu_seconds
+from .reference import reference_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from .workload import Workload
 
 TIMEOUT_SECONDS = 300
+WITH_TENSORFLOW = ("--preload", "tensorflow")  # options of a supervisor
 CLIENT = "benchmark"  # the modelsup client whose current model is swapped
 
 
@@ -147,14 +153,26 @@ class Modelsup:
     """A supervisor whose forkserver has imported TensorFlow."""
 
     name = "modelsup"
+    unprepared = "unprepared"  # the same, which loads models from their files
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Path, *, prepared: bool = True) -> None:
+        """`cache` is where prepared models go; see `prepare`."""
+        self.name = Modelsup.name if prepared else Modelsup.unprepared
+        self._cache = cache
         self._stack = ExitStack()
+        options = ("--cache-dir", str(cache)) if prepared else ("--prepare", "off")
         self._supervisor: LocalSupervisor = self._stack.enter_context(
-            local_supervisor("--preload", "tensorflow")
+            local_supervisor(*WITH_TENSORFLOW, *options)
         )
         self._http = self._stack.enter_context(requests.Session())
         self._current: str | None = None  # the model that the client holds
+
+    def prepare(self, workload: Workload) -> Path:
+        """Prepare the workload's model; return the folder of what was made."""
+        wanted = {"source": str(workload.file)}
+        path = f"/api/models/{workload.model}/prepare"
+        made = json.loads(self._call("POST", path, wanted))
+        return self._cache / "forms" / str(made["form"])
 
     def load(self, name: str, workload: Workload) -> None:
         self._call("POST", f"/api/models/{name}/load", {"source": str(workload.file)})
@@ -197,6 +215,62 @@ class Modelsup:
     def _call(self, method: str, path: str, body: dict[str, str] | None = None) -> bytes:
         answer = self._http.request(method, self.url + path, json=body, timeout=TIMEOUT_SECONDS)
         return _content(answer)
+
+
+class BareFork:
+    """A program that forks and runs a prepared model, with nothing around it."""
+
+    name = "bare"
+
+    def __init__(self, forms: Mapping[str, Path], folder: Path) -> None:
+        """`forms`: the prepared model of each workload by its name."""
+        self._forms = forms
+        self._answer = b""
+        with (folder / "bare.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.baselines.bare_fork"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            )
+        self._read()
+
+    def load(self, name: str, workload: Workload) -> None:
+        self.swap(None, name, workload)
+
+    def unload(self, name: str) -> None:
+        """Nothing: the next swap ends the process."""
+
+    def swap(self, old: str | None, new: str, workload: Workload) -> None:
+        assert self._process.stdin is not None
+        wish = {
+            "form": str(self._forms[workload.model]),
+            "input": str(reference_file(workload.file)),
+        }
+        self._process.stdin.write(json.dumps(wish).encode() + b"\n")
+        self._process.stdin.flush()
+        self._answer = self._read()
+
+    def infer(self, name: str, workload: Workload) -> bytes:
+        return self._answer
+
+    def pids(self) -> list[int]:
+        return [self._process.pid]
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pids())
+
+    def stop(self) -> None:
+        self._process.communicate(timeout=TIMEOUT_SECONDS)
+
+    def _read(self) -> bytes:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchmarkError("the bare program ended early; see bare.log")
+        return line
 
 
 def _post(http: requests.Session, url: str, workload: Workload) -> bytes:

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from .report import Report, progress, summary
-from .sides import Cold, InProcess, Modelsup, Side
+from .sides import BareFork, Cold, InProcess, Modelsup, Side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from .workload import Workload
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # What a model is swapped with. A small one with another of its kind, an image model with the
 # other image model: unloading a large model is part of what a swap to one costs.
 PARTNERS = {"tiny": "tiny", "mobilenet": "resnet50", "resnet50": "mobilenet"}
+
+SIDES = (Modelsup.name, BareFork.name, Modelsup.unprepared, InProcess.name, Cold.name)
 
 Samples = dict[tuple[str, str], dict[str, list[float]]]  # (model, side) -> "wall", "cpu": seconds
 
@@ -34,12 +36,7 @@ def run(
     """Measure all sides, interleaved round by round. One round before the first is not counted."""
     samples: Samples = defaultdict(lambda: {"wall": [], "cpu": []})
     with ExitStack() as stack:
-        sides: list[Side] = []
-        for start in (Modelsup, lambda: InProcess(folder), lambda: Cold(folder)):
-            progress(f"swap: start side {len(sides) + 1} of 3")
-            side: Side = start()
-            stack.callback(side.stop)
-            sides.append(side)
+        sides = _start(workloads, folder, stack)
         for first, second in _pairs(models):
             pair = (workloads[first], workloads[second])
             for side in sides:
@@ -55,6 +52,29 @@ def run(
             for side in sides:
                 side.unload(f"{first}-a")
     return _report(models, samples, rounds)
+
+
+def _start(workloads: Mapping[str, Workload], folder: Path, stack: ExitStack) -> list[Side]:
+    """Start all sides; what is prepared is so before the first swap."""
+    modelsup = Modelsup(folder / "cache")
+    stack.callback(modelsup.stop)
+    forms = {}
+    for name, workload in workloads.items():
+        progress(f"swap: prepare {name}")
+        forms[name] = modelsup.prepare(workload)
+    sides: list[Side] = [modelsup]
+    starts: tuple[Callable[[], Side], ...] = (
+        lambda: BareFork(forms, folder),
+        lambda: Modelsup(folder / "cache", prepared=False),
+        lambda: InProcess(folder),
+        lambda: Cold(folder),
+    )
+    for start in starts:
+        side = start()
+        stack.callback(side.stop)
+        progress(f"swap: started {side.name}")
+        sides.append(side)
+    return sides
 
 
 def _pairs(models: Sequence[str]) -> list[tuple[str, str]]:
@@ -83,15 +103,15 @@ def _report(models: Sequence[str], samples: Samples, rounds: int) -> Report:
     lines, rows, ratios = [], [], {}
     for model in models:
         medians = {}
-        for side in (Modelsup.name, InProcess.name, Cold.name):
+        for side in SIDES:
             wall, cpu = summary(samples[model, side]["wall"]), summary(samples[model, side]["cpu"])
             medians[side] = wall["median"]
             rows.append({"model": model, "side": side, "wall_seconds": wall, "cpu_seconds": cpu})
             lines.append(_line(model, side, wall, cpu, wall["median"] / medians[Modelsup.name]))
         ratios[model] = {
             f"{side}_over_modelsup": medians[side] / medians[Modelsup.name]
-            for side in (Cold.name, InProcess.name)
-        }
+            for side in (Cold.name, InProcess.name, Modelsup.unprepared)
+        } | {"modelsup_over_bare": medians[Modelsup.name] / medians[BareFork.name]}
     return Report(
         benchmark="swap",
         title="Swap: unload A, load B, first right answer of B",

@@ -52,14 +52,15 @@ def end_on_sigterm() -> None:
 
 @contextmanager
 def local_supervisor(*options: str) -> Iterator[LocalSupervisor]:
-    """Run `modelsup start` with a temporary state folder until the block ends.
+    """Run `modelsup start` with temporary folders for state and cache until the block ends.
 
     Enters when the supervisor and all preloaded forkservers are ready. Raises StartError.
     """
     with tempfile.TemporaryDirectory(prefix="modelsup-") as folder:
         port = _free_port()
         command = [sys.executable, "-m", "modelsup.cli", "start", "--port", str(port)]
-        command += ["--grpc-port", "", "--state-dir", folder, *options]
+        command += ["--grpc-port", "", "--state-dir", folder, "--cache-dir", f"{folder}/cache"]
+        command += options
         log = Path(folder, "supervisor.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
