@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 import uvicorn
+import uvicorn.lifespan.off
+import uvicorn.loops.uvloop  # else each worker imports these two, and is ready 8 ms later
 from uvicorn.server import ServerState
 
 from .batching import Batcher, CallFailed
