@@ -45,10 +45,22 @@ class FrozenGraph:
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
 
-def freeze(function: Any, inputs: int, most_in_a_graph: int = MOST_IN_A_GRAPH) -> FrozenGraph:
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """Yield the nodes of a GraphDef, and those of the functions in it."""
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def types_of(graph: Any) -> set[int]:
+    """Return TensorFlow's numbers of the data types in a GraphDef."""
+    return {attribute.type for node in all_nodes(graph) for attribute in node.attr.values()}
+
+
+def freeze(function: Any, inputs: int) -> FrozenGraph:
     """Return the graph of a concrete function whose first `inputs` arguments are a signature's.
 
-    The largest weights stay placeholders where the graph would pass `most_in_a_graph` bytes.
+    The largest weights stay placeholders where the graph would pass MOST_IN_A_GRAPH bytes.
     Raises CannotFreeze.
     """
     captured = dict(_captured(function, inputs))
@@ -60,7 +72,7 @@ def freeze(function: Any, inputs: int, most_in_a_graph: int = MOST_IN_A_GRAPH) -
     nodes = {node.name: node for node in graph.node}
     readers = _readers(graph)
     values = {name: np.asarray(value) for name, value in captured.items()}
-    apart = _largest(values, most_in_a_graph)
+    apart = _largest(values, MOST_IN_A_GRAPH)
     for name, value in values.items():
         node = nodes[name]
         if node.attr["dtype"].type == tf.resource.as_datatype_enum:

@@ -46,7 +46,7 @@ class Function:
 class Index:
     """What a prepared model holds."""
 
-    tensorflow: str  # the version that made it
+    made_by: str  # what must be the same in the process that loads it
     functions: tuple[Function, ...]
     weights: tuple[Weight, ...]
 
@@ -64,4 +64,4 @@ def read_index(folder: Path) -> Index:
         for f in data["functions"]
     )
     weights = (Weight(w["dtype"], tuple(w["shape"]), w["offset"]) for w in data["weights"])
-    return Index(data["tensorflow"], tuple(functions), tuple(weights))
+    return Index(data["made_by"], tuple(functions), tuple(weights))

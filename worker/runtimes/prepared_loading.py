@@ -28,10 +28,9 @@ def load(folder: Path, *, on_gpu: bool) -> TensorFlowModel:
     """
     private_tensorflow.probe(private_tensorflow.FOR_LOADING)
     index = read_index(folder)
-    if index.tensorflow != tf.__version__:
-        raise NotPreparable(
-            f"It was prepared with TensorFlow {index.tensorflow}, and this is {tf.__version__}."
-        )
+    this = private_tensorflow.identity()
+    if index.made_by != this:
+        raise NotPreparable(f"It was prepared by {index.made_by}, and this is {this}.")
     graph = tf.compat.v1.GraphDef.FromString((folder / FUNCTIONS).read_bytes())
     weights = map_weights(folder, index.weights)
     if on_gpu:

@@ -34,7 +34,7 @@ def make(model: TensorFlowModel, folder: Path, *, for_gpu: bool) -> None:
             _add(function, writer, library, for_gpu=for_gpu) for function in model.functions
         )
     (folder / FUNCTIONS).write_bytes(library.SerializeToString())
-    write_index(folder, Index(tf.__version__, functions, tuple(writer.weights)))
+    write_index(folder, Index(private_tensorflow.identity(), functions, tuple(writer.weights)))
     verify(model, prepared_loading.load(folder, on_gpu=False))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from .base import NotPreparable
+from .prepared_freezing import types_of
 from .prepared_questions import BATCHES, SIZES, question
 
 if TYPE_CHECKING:
@@ -87,10 +88,8 @@ def _ask(model: Model, signature: Signature, inputs: Arrays) -> tuple[dict[str, 
 
 def _least_tolerance(function: Any) -> float:
     """Return the tolerance for the coarsest floating point type that a function computes with."""
-    graph = function.graph.as_graph_def()
-    nodes = itertools.chain(graph.node, *(f.node_def for f in graph.library.function))
-    used = {attribute.type for node in nodes for attribute in node.attr.values()}
-    return max((COARSE[dtype] for dtype in used & COARSE.keys()), default=0.0)
+    used = types_of(function.graph.as_graph_def()) & COARSE.keys()
+    return max((COARSE[dtype] for dtype in used), default=0.0)
 
 
 def compare(expected: Array, found: Array, least_tolerance: float = 0.0) -> str:

@@ -8,6 +8,7 @@ prepared form.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
@@ -21,6 +22,8 @@ CONTEXT: Final = "tensorflow.python.eager.context:context"
 EXECUTE: Final = "tensorflow.python.eager.execute:execute"
 OPTIMIZE: Final = "tensorflow.python.grappler.tf_optimizer:OptimizeGraph"
 OP_DEFINITION: Final = "tensorflow.python.framework.op_def_registry:get"
+
+ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"  # public, and read when TensorFlow is imported
 
 FOR_LOADING: Final = (CONTEXT, EXECUTE)
 FOR_PREPARING: Final = (*FOR_LOADING, OPTIMIZE, OP_DEFINITION)
@@ -47,6 +50,14 @@ def probe(places: Sequence[str]) -> None:
             f"The context of TensorFlow {tf.__version__} has no add_function_def, "
             "which a prepared model needs."
         )
+
+
+def identity() -> str:
+    """Return what a form must have been made by, for this process to load it.
+
+    Without oneDNN there are fewer fused operations.
+    """
+    return f"TensorFlow {tf.__version__} with oneDNN={os.environ.get(ONEDNN, 'default')}"
 
 
 def optimize(graph: Any, keep: Sequence[str], passes: Sequence[str]) -> Any:
