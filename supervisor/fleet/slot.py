@@ -151,7 +151,7 @@ class Slot:
 
         ready                         → it
         starting, loading, warming    → the same one, once it is ready; its failure if it fails
-        draining, stopping            → a new one, once the old one has ended
+        told to stop                  → a new one, once the old one has ended
         crashed, to be restarted      → the next one
         failed for good               → raises its failure, until the model's files change
         none                          → a new one, once there is room
@@ -170,7 +170,7 @@ class Slot:
                     await self._next()
                 elif worker.state is State.READY:
                     return worker
-                elif worker.state in COMING_UP:
+                elif worker.state in COMING_UP and not worker.told_to_stop:
                     await worker.until_up()
                 else:
                     await worker.until_ended()

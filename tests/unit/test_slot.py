@@ -84,6 +84,22 @@ def test_a_wish_during_a_withdrawal_gets_a_new_worker(machine: Any, workshop: An
     machine.run(story())
 
 
+def test_a_wish_right_after_a_withdrawal_gets_a_new_worker(machine: Any, workshop: Any) -> None:
+    """It once joined the load that had just been told to end, and failed with it."""
+
+    async def story() -> None:
+        one = wish(workshop)
+        await loading(workshop)
+        one.cancel()
+        await asyncio.wait({one})
+        assert workshop.slot.state == "loading"
+        late = wish(workshop)
+        (await loading(workshop)).say("warming", "ready")
+        assert (await late).uid == "w2"
+
+    machine.run(story())
+
+
 @pytest.mark.parametrize("state", ["draining", "stopping"])
 def test_a_wish_during_an_unload_waits_for_its_end(machine: Any, workshop: Any, state: str) -> None:
     """A second worker beside the one that goes would need the memory of both."""
