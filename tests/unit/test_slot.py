@@ -84,16 +84,16 @@ def test_a_wish_during_a_withdrawal_gets_a_new_worker(machine: Any, workshop: An
     machine.run(story())
 
 
-def test_a_wish_right_after_a_withdrawal_gets_a_new_worker(machine: Any, workshop: Any) -> None:
-    """It once joined the load that had just been told to end, and failed with it."""
+def test_a_wish_right_after_the_end_of_a_load_was_asked_for(machine: Any, workshop: Any) -> None:
+    """It once joined that load, and failed with it."""
 
     async def story() -> None:
         one = wish(workshop)
         await loading(workshop)
-        one.cancel()
-        await asyncio.wait({one})
-        assert workshop.slot.state == "loading"
+        workshop.slot.current.request_stop(0)
         late = wish(workshop)
+        with pytest.raises(Stopping):
+            await one
         (await loading(workshop)).say("warming", "ready")
         assert (await late).uid == "w2"
 
