@@ -35,6 +35,14 @@ def idle_time(value: str) -> float:
     return -duration(text[1:]) if text.startswith("-") else duration(text)
 
 
+def whole_numbers(value: str) -> list[int]:
+    """Read numbers such as 4,8; 0 alone is none. Raises BadParameter."""
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers; write 4,8.")
+    return [] if parts == ["0"] else [int(part) for part in parts]
+
+
 def complete_models(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -115,6 +123,24 @@ _LOAD_OPTIONS: Final = (
         help="Call it with so many rows before it is ready: its first large batch is slow too.",
     ),
     click.option(
+        "--max-batch-size",
+        type=click.IntRange(1),
+        metavar="ROWS",
+        help="Most rows of one call. Fewer where more do not pay.",
+    ),
+    click.option(
+        "--max-delay",
+        type=duration,
+        metavar="DURATION",
+        help="How long a request waits for others to share its call, such as 5ms; 0: not at all.",
+    ),
+    click.option(
+        "--preferred-batch-sizes",
+        type=whole_numbers,
+        metavar="ROWS,...",
+        help="Rows of a call that need not wait for more, such as 4,8; 0: those that pay.",
+    ),
+    click.option(
         "--prepare",
         type=click.Choice(["auto", "now", "off"]),
         help="Make a form that loads faster: after the first load, at once, or never.",
@@ -137,6 +163,9 @@ _OPTION_NAMES: Final = (
     "max_requests",
     "recycle_above",
     "warm_up_batch",
+    "max_batch_size",
+    "max_delay",
+    "preferred_batch_sizes",
     "prepare",
 )
 

@@ -22,6 +22,8 @@ class Options(TypedDict, total=False):
     A worker is replaced, between two requests, once it has served `max_requests` or its own memory
     has grown past `recycle_above`.
     It is ready once it has answered a batch of `warm_up_batch` zeros, 1 if not given.
+    A call has `max_batch_size` rows at most. A request waits `max_delay` seconds, 0 if not given,
+    for others to share its call, unless that has one of the `preferred_batch_sizes` before.
     `prepare` says when the form of it that loads faster is made: "auto", after its first load,
     "now" or "off".
 
@@ -41,6 +43,9 @@ class Options(TypedDict, total=False):
     max_requests: int
     recycle_above: int | str
     warm_up_batch: int
+    max_batch_size: int
+    max_delay: float | str
+    preferred_batch_sizes: list[int]
     prepare: Literal["auto", "now", "off"]
     labels: dict[str, str]
     image: dict[str, Any]

@@ -29,6 +29,9 @@ class Options:
     max_requests: int | None = None  # then the worker is replaced; 0: never
     recycle_above: int | None = None  # bytes of private host memory, in the same way
     warm_up_batch: int | None = None  # rows of the largest call before it is ready
+    max_batch_size: int | None = None  # rows that its worker puts into one call
+    max_delay: float | None = None  # seconds that a request waits for others to share its call
+    preferred_batch_sizes: list[int] | None = None  # rows; empty: what pays
     prepare: Prepare | None = None
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input

@@ -1,11 +1,10 @@
-"""Turn requests that wait for the model into one call, without ever making one wait longer."""
+"""Turn requests that wait for the model into one call."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,6 +15,7 @@ from .batch_size import BatchSize
 from .statistics import Statistics
 
 if TYPE_CHECKING:
+    from .batch_rules import BatchRules
     from .codecs.base import Request
     from .runtimes.base import Model
 
@@ -56,19 +56,20 @@ class Batcher:
     threads then fight for the interpreter's lock.
 
     While a call runs, requests gather; the next call takes the oldest one and those that can
-    join it, up to as many rows as pay, and `max_rows` at most. A request joins another if both
-    have rows and agree in signature, types and trailing shapes. A joint call that fails is
-    repeated request by request, so that a bad one fails alone. All methods belong to the event
-    loop's thread.
+    join it, as many as the rules say. Where the rules let the oldest one wait for others, younger
+    ones that cannot join it may go before it. A request joins another if both have rows and agree
+    in signature, types and trailing shapes. A joint call that fails is repeated request by
+    request, so that a bad one fails alone. All methods belong to the event loop's thread.
     """
 
-    def __init__(self, model: Model, max_rows: int) -> None:
+    def __init__(self, model: Model, rules: BatchRules) -> None:
         self.statistics = Statistics()
         self._model = model
-        self._max_rows = max_rows
+        self._rules = rules
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._queue: deque[_Waiter] = deque()
+        self._queue: list[_Waiter] = []
         self._busy = False
+        self._timer: asyncio.TimerHandle | None = None  # until a request has waited long enough
         self._sizes: dict[str, BatchSize] = {}  # by signature
         self._typical: dict[str, float] = {}  # by signature: seconds of its late calls
 
@@ -85,16 +86,24 @@ class Batcher:
         loop = asyncio.get_running_loop()
         waiter = _Waiter(request, loop.create_future(), time.perf_counter())
         self._queue.append(waiter)
+        self._wake(loop)
+        return waiter.answer
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._busy:
             self._busy = True
             # One turn of the loop later: requests that arrived together share the first call.
             loop.call_soon(self._start_next, loop)
-        return waiter.answer
 
     def _start_next(self, loop: asyncio.AbstractEventLoop) -> None:
-        batch = self._take()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch, wait = self._take()
         self._busy = bool(batch)
         if not batch:
+            if wait is not None:
+                self._timer = loop.call_later(wait, self._wake, loop)
             return
         if self._is_quick(batch[0]):
             loop.call_soon(self._deliver, batch, self._compute(batch), loop)
@@ -104,28 +113,45 @@ class Batcher:
     def _is_quick(self, waiter: _Waiter) -> bool:
         return self._typical.get(waiter.request.signature, QUICK) < QUICK
 
-    def _take(self) -> list[_Waiter]:
-        """Remove the next call's waiters from the queue, and all that were cancelled."""
-        batch: list[_Waiter] = []
-        left: deque[_Waiter] = deque()
-        rows, most = 0, 0
-        for waiter in self._queue:
-            if waiter.answer.cancelled():
-                continue
-            request = waiter.request
-            more = rows + (request.rows or 0)
-            if not batch:
-                most = self._size(request.signature).limit
-            if not batch or (more <= most and _can_join(batch[0].request, request)):
-                batch.append(waiter)
+    def _take(self) -> tuple[list[_Waiter], float | None]:
+        """Remove the next call's waiters from the queue, and all that were cancelled.
+
+        Return them and, where all wait for others to join them, the seconds until one goes anyway.
+        """
+        now = time.perf_counter()
+        self._queue = rest = [w for w in self._queue if not w.answer.cancelled()]
+        waits = []
+        while rest:
+            joined, rest, full = self._joined(rest, now)
+            age, rows = now - joined[0].queued, [_rows(waiter.request) for waiter in joined]
+            alone = joined[0].request.rows is None
+            batch = joined[: self._rules.count(rows, age, full=full or alone)]
+            if batch:
+                taken = set(batch)
+                self._queue = [waiter for waiter in self._queue if waiter not in taken]
+                return batch, None
+            waits.append(self._rules.max_delay - age)
+        return [], min(waits, default=None)
+
+    def _joined(
+        self, waiters: list[_Waiter], now: float
+    ) -> tuple[list[_Waiter], list[_Waiter], bool]:
+        """Return the first waiter with those that can join it, the others, and if it is full."""
+        first = waiters[0]
+        most = self._rules.most(self._size(first.request.signature).limit, now - first.queued)
+        joined, others, rows, full = [first], [], first.request.rows or 0, False
+        for waiter in waiters[1:]:
+            more = rows + (waiter.request.rows or 0)
+            if more <= most and _can_join(first.request, waiter.request):
+                joined.append(waiter)
                 rows = more
             else:
-                left.append(waiter)
-        self._queue = left
-        return batch
+                others.append(waiter)
+                full = full or (more > most and _can_join(first.request, waiter.request))
+        return joined, others, full or rows >= most
 
     def _size(self, signature: str) -> BatchSize:
-        return self._sizes.setdefault(signature, BatchSize(self._max_rows))
+        return self._sizes.setdefault(signature, BatchSize(self._rules.max_rows))
 
     def _compute_in_thread(self, batch: list[_Waiter], loop: asyncio.AbstractEventLoop) -> None:
         """Run in the compute thread; always ends in `_deliver`."""

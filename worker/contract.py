@@ -73,6 +73,8 @@ class LaunchSpec:
     cgroup: str | None = None  # file that it writes itself into before anything else
     threads: int | None = None  # intra-op threads; None: the framework's default
     max_batch_size: int = 64  # rows in one call
+    max_delay: float = 0.0  # seconds that a request waits for others to share its call
+    preferred_batch_sizes: list[int] = field(default_factory=list)  # rows; empty: what pays
     warm_up_batch: int = 1  # rows of the largest call before it is ready
     max_body_size: int = 256 * 2**20  # bytes of a request's body, unpacked
     image: dict[str, Any] | None = None  # how an image becomes the model's input

@@ -16,6 +16,7 @@ import uvicorn.lifespan.off
 import uvicorn.loops.uvloop  # else each worker imports these two, and is ready 8 ms later
 from uvicorn.server import ServerState
 
+from .batch_rules import BatchRules
 from .batching import Batcher, CallFailed
 from .codecs import compression
 from .codecs.base import BadInput
@@ -64,7 +65,7 @@ class App:
         self._secret = spec.secret
         self._spec = spec
         self._forms = Forms(model.signatures, spec)
-        self._batcher = Batcher(model, spec.max_batch_size)
+        self._batcher = Batcher(model, BatchRules.of(spec))
         self._codec_threads = ThreadPoolExecutor(2, thread_name_prefix="codec")
         self._predictions: dict[str, Callable[[Headers], Form]] = {
             "/v1/predict": self._forms.predict,

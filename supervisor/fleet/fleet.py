@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..domain import Failure, Lease, Receipt
 from ..errors import (
-    BadDevice,
     Held,
-    Invalid,
     LoadFailed,
     NotLoaded,
     SourceConflict,
@@ -24,6 +22,7 @@ from ..states import State
 from .catalogue import Catalogue
 from .clients import Clients, Swap
 from .contexts import Contexts
+from .entries import check_entry
 from .ledger import Ledger, asked_cap
 from .show import client_view, model_view, worker_view
 from .slots import Slots
@@ -172,7 +171,7 @@ class Fleet:
         """
         known = self._catalogue.find(name)
         entry = self._catalogue.amended(name, source, runtime, options)
-        self._check_device(entry)
+        check_entry(entry, self._services.devices, self._defaults.max_batch_size)
         if known is not None:
             loaded = self._slots.loaded(name)
             if loaded and (known.source, known.runtime) != (entry.source, entry.runtime):
@@ -187,12 +186,6 @@ class Fleet:
             self._catalogue.put(entry)
             self._prepare_soon(entry)
         return self.model(name), known is None
-
-    def _check_device(self, entry: CatalogueEntry) -> None:
-        try:
-            self._services.devices.choose(entry.options.device)
-        except BadDevice as error:
-            raise Invalid(str(error), model=entry.name) from error
 
     def remove_model(self, name: str) -> None:
         """Forget a model. Raises UnknownModel, or StillLoaded."""

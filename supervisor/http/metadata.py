@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from modelsup.worker.contract import Signature, TensorInfo
 
+    from ..domain import Options
     from ..fleet.views import ModelView
     from .protocol_shapes import (
         V1Dim,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         V1Status,
         V1Tensor,
         V1Version,
+        V2Batching,
         V2Config,
         V2Configured,
         V2IndexEntry,
@@ -133,21 +135,30 @@ def v2_metadata(view: ModelView, signatures: Sequence[Signature]) -> V2Metadata:
 def v2_config(view: ModelView, signatures: Sequence[Signature], max_batch_size: int) -> V2Config:
     """Return V2's model configuration, as far as there is one.
 
-    Where there are batches, shapes stand without their first dimension.
+    Where there are batches, shapes stand without their first dimension. `max_batch_size` is that
+    of a model that says nothing else.
     """
     shown = _shown(signatures)
     config: V2Config = {
         "name": view.name,
         "platform": view.runtime,
         "backend": view.runtime,
-        "max_batch_size": max_batch_size if shown.batchable else 0,
+        "max_batch_size": 0,
         "input": [_v2_configured(tensor, shown.batchable) for tensor in shown.inputs],
         "output": [_v2_configured(tensor, shown.batchable) for tensor in shown.outputs],
         "model_transaction_policy": {"decoupled": False},
     }
     if shown.batchable:
-        config["dynamic_batching"] = {}
+        config["max_batch_size"] = view.options.max_batch_size or max_batch_size
+        config["dynamic_batching"] = _v2_batching(view.options)
     return config
+
+
+def _v2_batching(options: Options) -> V2Batching:
+    return {
+        "preferred_batch_size": options.preferred_batch_sizes or [],
+        "max_queue_delay_microseconds": round((options.max_delay or 0.0) * 1e6),
+    }
 
 
 def _shown(signatures: Sequence[Signature]) -> Signature:

@@ -231,6 +231,13 @@ class V2Policy(TypedDict):
     decoupled: bool
 
 
+class V2Batching(TypedDict):
+    """How requests come to share a call. Without preferred sizes, what pays is learned."""
+
+    preferred_batch_size: list[int]
+    max_queue_delay_microseconds: int
+
+
 class V2Config(TypedDict):
     """The configuration of a model."""
 
@@ -241,7 +248,7 @@ class V2Config(TypedDict):
     input: list[V2Configured]
     output: list[V2Configured]
     model_transaction_policy: V2Policy
-    dynamic_batching: NotRequired[dict[str, Any]]
+    dynamic_batching: NotRequired[V2Batching]
 
 
 class V2Duration(TypedDict):

@@ -83,9 +83,9 @@ class Recorder(Fields):
         number = {"type": "integer", "minimum": lowest, "maximum": MAX_SIZE}
         self._note(name, _with_unit(number, map(_in_any_case, SIZE_UNITS)))
 
-    def duration(self, name: str, lowest: float = 0.0) -> None:
+    def duration(self, name: str, lowest: float = 0.0, highest: float = MAX_DURATION) -> None:
         """Note a duration in seconds."""
-        number = {"type": "number", "minimum": lowest, "maximum": MAX_DURATION}
+        number = {"type": "number", "minimum": lowest, "maximum": highest}
         self._note(name, _with_unit(number, DURATION_UNITS))
 
     def keep_alive(self, name: str) -> None:
@@ -124,6 +124,11 @@ class Recorder(Fields):
             for length in lengths
         ]
         self._note(name, {"anyOf": [*([number] if 1 in lengths else []), *lists]})
+
+    def counts(self, name: str, lowest: int, highest: int, most: int) -> None:
+        """Note a list of whole numbers."""
+        number = {"type": "integer", "minimum": lowest, "maximum": highest}
+        self._note(name, {"type": "array", "items": number, "maxItems": most})
 
     def texts(self, name: str, rule: re.Pattern[str], expected: str) -> None:
         """Note an object of texts of a certain form."""

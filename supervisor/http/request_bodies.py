@@ -12,7 +12,8 @@ import orjson
 
 from ..domain import NAME, Options, Prepare
 from ..errors import Invalid
-from ..units import UnitError, parse_duration, parse_keep_alive, parse_size
+from ..units import MAX_DURATION, UnitError, parse_duration, parse_keep_alive, parse_size
+from .flow_options import MOST_ROWS, max_delay_of, preferred_batch_sizes_of
 from .problem import BadRequest, UnsupportedMediaType
 from .protocol_options import classes_of, image_of, labels_of
 
@@ -26,7 +27,6 @@ DEFAULT_WAIT: Final = 600.0  # seconds
 DEFAULT_TAIL: Final = 100  # lines
 MOST_LINES: Final = 100_000
 MOST_THREADS: Final = 1024
-MOST_ROWS: Final = 65536
 MOST_PRIORITY: Final = 1000  # and the least is its negative
 MOST_REQUESTS: Final = 10**9 - 1
 LONGEST_PATH: Final = 4096  # characters, as Linux
@@ -131,9 +131,14 @@ class Fields:
         """Take a size of at least `lowest` bytes."""
         return self._unit(name, parse_size, lowest)
 
-    def duration(self, name: str, lowest: float = 0.0) -> float | None:
-        """Take a duration of at least `lowest`, in seconds."""
-        return self._unit(name, parse_duration, lowest)
+    def duration(
+        self, name: str, lowest: float = 0.0, highest: float = MAX_DURATION
+    ) -> float | None:
+        """Take a duration between two bounds, in seconds."""
+        value = self._unit(name, parse_duration, lowest)
+        if value is not None and value > highest:
+            raise self._error(name, f"expected at most {highest:g} s", self._rest[name])
+        return value
 
     def keep_alive(self, name: str) -> float | None:
         """Take an idle time in seconds; a negative one stands for "always"."""
@@ -188,6 +193,21 @@ class Fields:
             what = f"{count} {'whole ' if whole else ''}numbers of at least {lowest:g}"
             raise self._error(name, f"expected a list of {what}", value)
         return items
+
+    def counts(self, name: str, lowest: int, highest: int, most: int) -> list[int] | None:
+        """Take a list of up to `most` whole numbers between two bounds."""
+        value = self._take(name)
+        if value is None:
+            return None
+        if (
+            not isinstance(value, list)
+            or len(value) > most
+            or not all(_is_number(i) and isinstance(i, int) for i in value)
+            or not all(lowest <= i <= highest for i in value)
+        ):
+            what = f"at most {most} whole numbers from {lowest} to {highest}"
+            raise self._error(name, f"expected a list of {what}", value)
+        return value
 
     def texts(self, name: str, rule: re.Pattern[str], expected: str) -> dict[str, str] | None:
         """Take an object whose names and values are texts of a certain form."""
@@ -350,6 +370,9 @@ def _options(fields: Fields) -> Options:
         max_requests=fields.count("max_requests", 0, MOST_REQUESTS),
         recycle_above=fields.size("recycle_above", 0),
         warm_up_batch=fields.count("warm_up_batch", 1, MOST_ROWS),
+        max_batch_size=fields.count("max_batch_size", 1, MOST_ROWS),
+        max_delay=max_delay_of(fields),
+        preferred_batch_sizes=preferred_batch_sizes_of(fields),
         prepare=fields.choice("prepare", get_args(Prepare)),
         labels=labels_of(fields),
         image=image_of(fields),

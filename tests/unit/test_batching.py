@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from modelsup.worker.batch_rules import BatchRules
 from modelsup.worker.batching import Batcher, CallFailed
 from modelsup.worker.codecs.base import Request
 from modelsup.worker.contract import Signature, TensorInfo
@@ -63,9 +64,9 @@ async def entered(model: Doubler) -> None:
     await asyncio.get_running_loop().run_in_executor(None, model.entered.acquire)
 
 
-async def while_one_runs(model: Doubler, *requests: Request, max_rows: int = 64) -> list[Any]:
+async def while_one_runs(model: Doubler, *requests: Request, **rules: Any) -> list[Any]:
     """Let one call begin, queue `requests` behind it, and return what became of them."""
-    batcher = Batcher(model, max_rows)
+    batcher = Batcher(model, BatchRules(**rules))
     model.gate = threading.Semaphore(0)
     first = batcher.submit(request(0.5))
     await entered(model)
@@ -80,7 +81,7 @@ async def while_one_runs(model: Doubler, *requests: Request, max_rows: int = 64)
 
 def test_one_request_passes_straight_through() -> None:
     async def main(model: Doubler) -> None:
-        batcher = Batcher(model, 64)
+        batcher = Batcher(model, BatchRules())
         alone = request(1, 2)
         assert (await batcher.submit(alone))["y"].tolist() == [[2], [4]]
         statistics = batcher.statistics
@@ -96,7 +97,7 @@ def test_one_request_passes_straight_through() -> None:
 
 def test_requests_that_arrive_together_share_the_first_call() -> None:
     async def main(model: Doubler) -> None:
-        batcher = Batcher(model, 64)
+        batcher = Batcher(model, BatchRules())
         answers = await asyncio.gather(*(batcher.submit(request(n)) for n in range(5)))
         assert [a["y"].item() for a in answers] == [0, 2, 4, 6, 8]
         assert batcher.statistics.calls == 1
@@ -124,6 +125,66 @@ def test_a_call_takes_no_more_than_the_most_rows() -> None:
 
     calls = [values for _, values in run(main).calls]
     assert calls == [[1, 2, 3], [4], [0, 1, 2, 3, 4]]
+
+
+def test_a_preferred_size_goes_first() -> None:
+    async def main(model: Doubler) -> None:
+        requests = (request(n) for n in range(6))
+        outcomes = await while_one_runs(model, *requests, preferred=(2, 4))
+        assert outcomes == [[0], [2], [4], [6], [8], [10]]
+
+    assert [values for _, values in run(main).calls] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_requests_wait_for_others_until_a_call_is_full() -> None:
+    """The delay is longer than the test may take: it is the third request that begins the call."""
+
+    async def main(model: Doubler) -> None:
+        batcher = Batcher(model, BatchRules(max_rows=3, max_delay=3600.0))
+        first = batcher.submit(request(1, 2))
+        other = batcher.submit(Request("serving_default", {"x": np.ones((1, 2), np.float32)}, 1))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (model.calls, batcher.waiting) == ([], 2)
+        last = batcher.submit(request(3))
+        assert (await first)["y"].reshape(-1).tolist() == [2, 4]
+        assert (await last)["y"].item() == 6
+        assert (other.done(), batcher.waiting) == (False, 1)
+
+    assert [values for _, values in run(main).calls] == [[1, 2, 3]]
+
+
+def test_what_is_full_does_not_wait_behind_what_waits_for_others() -> None:
+    wide = Request("serving_default", {"x": np.ones((2, 2), np.float32)}, 2)
+
+    async def main(model: Doubler) -> None:
+        batcher = Batcher(model, BatchRules(max_rows=2, max_delay=3600.0))
+        waiting = batcher.submit(request(1))
+        assert (await batcher.submit(wide))["y"].shape == (2, 2)
+        assert (await batcher.submit(request(2, rows=None)))["y"].item() == 4
+        assert not waiting.done()
+
+    run(main)
+
+
+def test_a_request_that_nobody_joins_goes_after_its_delay() -> None:
+    async def main(model: Doubler) -> None:
+        batcher = Batcher(model, BatchRules(max_delay=0.01))
+        assert (await batcher.submit(request(1)))["y"].item() == 2
+
+    run(main)
+
+
+def test_a_request_that_is_cancelled_while_it_waits_for_others_is_dropped() -> None:
+    async def main(model: Doubler) -> None:
+        batcher = Batcher(model, BatchRules(max_rows=2, max_delay=3600.0))
+        gone = batcher.submit(request(1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        answers = [batcher.submit(request(n)) for n in (2, 3)]
+        assert [(await answer)["y"].item() for answer in answers] == [4, 6]
+
+    assert [values for _, values in run(main).calls] == [[2, 3]]
 
 
 def test_unlike_requests_never_mix_and_the_oldest_goes_first() -> None:
@@ -180,7 +241,7 @@ def test_any_exception_reaches_the_client_and_the_model_lives_on(
     """A future refuses StopIteration: a model that raised it left its client waiting forever."""
 
     async def main(model: Doubler) -> None:
-        batcher = Batcher(model, 64)
+        batcher = Batcher(model, BatchRules())
         with pytest.raises(CallFailed, match="StopIteration") as caught:
             await batcher.submit(request(float("nan")))
         assert not caught.value.user_error
@@ -193,7 +254,7 @@ def test_any_exception_reaches_the_client_and_the_model_lives_on(
 
 def test_a_cancelled_request_is_dropped_before_it_is_computed() -> None:
     async def main(model: Doubler) -> None:
-        batcher = Batcher(model, 64)
+        batcher = Batcher(model, BatchRules())
         model.gate = threading.Semaphore(0)
         running = batcher.submit(request(1))
         await entered(model)
@@ -209,7 +270,7 @@ def test_a_cancelled_request_is_dropped_before_it_is_computed() -> None:
 
 def test_the_queue_may_hold_nothing_but_cancelled_requests() -> None:
     async def main(model: Doubler) -> None:
-        batcher = Batcher(model, 64)
+        batcher = Batcher(model, BatchRules())
         batcher.submit(request(1)).cancel()
         await asyncio.sleep(0)  # one turn of the loop, in which the next call would begin
         assert batcher.waiting == 0
@@ -234,7 +295,7 @@ Feature: x is required but could not be found.
 
     async def main() -> None:
         with pytest.raises(CallFailed) as error:
-            await Batcher(Picky(), 64).submit(request(1))
+            await Batcher(Picky(), BatchRules()).submit(request(1))
         assert str(error.value) == "Feature: x is required but could not be found."
         assert error.value.user_error
 

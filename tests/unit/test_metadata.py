@@ -198,7 +198,19 @@ def test_v2_config_has_shapes_without_the_batch() -> None:
         ],
         "output": [{"name": "x", "data_type": "TYPE_FP32", "dims": [4]}],
         "model_transaction_policy": {"decoupled": False},
-        "dynamic_batching": {},
+        "dynamic_batching": {"preferred_batch_size": [], "max_queue_delay_microseconds": 0},
+    }
+
+
+def test_v2_config_has_the_batching_of_the_model() -> None:
+    tensors = (TensorInfo("x", "float32", (None, 4)),)
+    batched = Signature("serving_default", tensors, tensors, batchable=True)
+    options = Options(max_batch_size=8, max_delay=0.005, preferred_batch_sizes=[4, 8])
+    config = v2_config(view("ready", options=options), [batched], 32)
+    assert config["max_batch_size"] == 8
+    assert config["dynamic_batching"] == {
+        "preferred_batch_size": [4, 8],
+        "max_queue_delay_microseconds": 5000,
     }
 
 

@@ -33,6 +33,9 @@ def test_a_whole_load_body_is_read() -> None:
         "max_requests": 1000,
         "recycle_above": "1GB",
         "warm_up_batch": 8,
+        "max_batch_size": 16,
+        "max_delay": "5ms",
+        "preferred_batch_sizes": [4, 16],
         "prepare": "now",
         "labels": {"stable": "1"},
         "image": {"size": [224, 192], "mean": 0.5, "channels": "bgr", "top_k": 3},
@@ -54,6 +57,9 @@ def test_a_whole_load_body_is_read() -> None:
             max_requests=1000,
             recycle_above=10**9,
             warm_up_batch=8,
+            max_batch_size=16,
+            max_delay=0.005,
+            preferred_batch_sizes=[4, 16],
             prepare="now",
             labels={"stable": "1"},
             image={"size": [224, 192], "mean": [0.5], "channels": "bgr", "top_k": 3},
@@ -69,6 +75,13 @@ def test_a_whole_load_body_is_read() -> None:
         ({"labels": {"a b": "2"}}, "'options.labels'"),
         ({"labels": ["new"]}, "'options.labels'"),
         ({"classes": "names.txt"}, "'options.classes': expected an absolute path"),
+        ({"max_batch_size": 0}, "'options.max_batch_size': expected a whole number from 1"),
+        ({"max_delay": "11s"}, "'options.max_delay': expected at most 10 s, got '11s'"),
+        ({"preferred_batch_sizes": 4}, "'options.preferred_batch_sizes': expected a list of at"),
+        ({"preferred_batch_sizes": [0]}, "'options.preferred_batch_sizes'"),
+        ({"preferred_batch_sizes": [True]}, "'options.preferred_batch_sizes'"),
+        ({"preferred_batch_sizes": [4.0]}, "'options.preferred_batch_sizes'"),
+        ({"preferred_batch_sizes": [1] * 65}, "'options.preferred_batch_sizes'"),
         ({"image": {"size": [224]}}, "'options.image.size': expected a list of 2 whole numbers"),
         ({"image": {"size": [0, 5]}}, "'options.image.size'"),
         ({"image": {"size": [1.5, 5]}}, "'options.image.size'"),
@@ -80,7 +93,7 @@ def test_a_whole_load_body_is_read() -> None:
         ({"image": {"sizes": [1, 2]}}, "did you mean 'size'"),
     ],
 )
-def test_options_of_protocols_that_cannot_be(option: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be(option: dict[str, Any], message: str) -> None:
     with pytest.raises(Invalid, match=message):
         bodies.model_body(_read({"options": option}))
 
