@@ -141,6 +141,18 @@ _LOAD_OPTIONS: Final = (
         help="Rows of a call that need not wait for more, such as 4,8; 0: those that pay.",
     ),
     click.option(
+        "--max-concurrency",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Most requests that its worker gets at once; 0: any number.",
+    ),
+    click.option(
+        "--max-queue",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Most requests that wait for it; further ones are refused.",
+    ),
+    click.option(
         "--prepare",
         type=click.Choice(["auto", "now", "off"]),
         help="Make a form that loads faster: after the first load, at once, or never.",
@@ -166,6 +178,8 @@ _OPTION_NAMES: Final = (
     "max_batch_size",
     "max_delay",
     "preferred_batch_sizes",
+    "max_concurrency",
+    "max_queue",
     "prepare",
 )
 

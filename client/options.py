@@ -24,6 +24,8 @@ class Options(TypedDict, total=False):
     It is ready once it has answered a batch of `warm_up_batch` zeros, 1 if not given.
     A call has `max_batch_size` rows at most. A request waits `max_delay` seconds, 0 if not given,
     for others to share its call, unless that has one of the `preferred_batch_sizes` before.
+    A worker gets `max_concurrency` requests at once, any number if that is 0 or not given. Where
+    `max_queue` of them wait, further ones are refused: `Busy`.
     `prepare` says when the form of it that loads faster is made: "auto", after its first load,
     "now" or "off".
 
@@ -46,6 +48,8 @@ class Options(TypedDict, total=False):
     max_batch_size: int
     max_delay: float | str
     preferred_batch_sizes: list[int]
+    max_concurrency: int
+    max_queue: int
     prepare: Literal["auto", "now", "off"]
     labels: dict[str, str]
     image: dict[str, Any]

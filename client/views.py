@@ -86,6 +86,7 @@ class ModelInfo:
     failure: Failure | None = None
     signatures: tuple[SignatureInfo, ...] | None = None
     prepared: PreparedInfo = PreparedInfo()
+    waiting: int = 0  # requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,7 @@ class _Daemon:
             request_timeout=settings.request_timeout,
             threads=settings.threads,
             max_batch_size=settings.max_batch_size,
+            max_queue=settings.max_queue,
             max_body_size=settings.max_body_size,
             queue_timeout=settings.queue_timeout,
             max_requests=settings.max_requests,

@@ -32,6 +32,8 @@ class Options:
     max_batch_size: int | None = None  # rows that its worker puts into one call
     max_delay: float | None = None  # seconds that a request waits for others to share its call
     preferred_batch_sizes: list[int] | None = None  # rows; empty: what pays
+    max_concurrency: int | None = None  # requests at its worker at once; 0: any number
+    max_queue: int | None = None  # requests that wait for it
     prepare: Prepare | None = None
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input

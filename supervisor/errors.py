@@ -85,6 +85,13 @@ class Held(SupervisorError):
         self.clients = tuple(clients)
 
 
+class QueueFull(SupervisorError):
+    """As many requests of the model wait as may."""
+
+    code = "queue_full"
+    retry_after = 1.0
+
+
 class Restarting(SupervisorError):
     """The model's worker died and a new one is on its way."""
 

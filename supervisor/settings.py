@@ -247,6 +247,14 @@ class Settings:
             "integer", _integer(1, 65536), "Most rows that a worker puts into one call."
         ),
     )
+    max_queue: int = field(
+        default=1000,
+        metadata=_about(
+            "integer",
+            _integer(0, 10**6),
+            "Most requests that wait for one model; further ones are refused.",
+        ),
+    )
     memory_reserve: float = field(
         default=0.05,
         metadata=_about(

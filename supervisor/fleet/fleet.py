@@ -13,6 +13,7 @@ from ..errors import (
     NotLoaded,
     SourceConflict,
     StillLoaded,
+    Stopping,
     Superseded,
     TimedOut,
     UnknownClient,
@@ -105,30 +106,57 @@ class Fleet:
     # --- predictions: the hot path ---
 
     def ready(self, model: str, version: str | None = None) -> Worker | None:
-        """Return the shared worker if it is ready; call its `begin` before any await."""
-        return self._slots.route(model, version)
+        """Return a shared worker that is ready."""
+        crew = self._slots.crews.route(model, version)
+        return crew.ready[0] if crew is not None else None
 
     async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
         """Return a ready shared worker, loading the model if need be. Raises SupervisorError."""
-        entry = self._catalogue.get(model)
-        if not self._defaults.autoload and not self._slots.loaded(model):
-            raise UnknownModel(
-                f"model {model} is not loaded, and loading on request is off", model=model
-            )
-        slot = await self._slots.get(entry, version)
+        slot = await self._slots.get(self._loadable(model), version)
         return await slot.ensure_ready()
-
-    def ready_for_client(self, client: str) -> Worker | None:
-        """Return the worker of a client's current model if it is ready; renews the lease."""
-        self._clients.use(client)
-        worker = self._worker_of(client)
-        return worker if worker is not None and worker.state is State.READY else None
 
     async def ensure_ready_for_client(self, client: str) -> Worker:
         """Return a ready worker of a client's current model. Raises SupervisorError."""
         key = self._hold(client).lease.key
         slot = await self._slots.get(self._catalogue.get(key.model), key.version, key.client)
         return await slot.ensure_ready()
+
+    def take(self, model: str, version: str | None = None) -> Worker | None:
+        """Return a shared worker at which a request has begun; None: it waits for its `turn`."""
+        crew = self._slots.crews.route(model, version)
+        return crew.take() if crew is not None else None
+
+    async def turn(self, model: str, version: str | None = None) -> Worker:
+        """Return a shared worker at which a request has begun, once its turn has come.
+
+        Loads the model if need be. Raises SupervisorError.
+        """
+        return await self._slots.turn(self._loadable(model), version)
+
+    def take_for_client(self, client: str) -> Worker | None:
+        """Do as `take` does with a client's current model; renews the lease."""
+        key = self._clients.use(client)
+        crew = self._slots.crews.find(key) if key is not None else None
+        return crew.take() if crew is not None else None
+
+    async def turn_for_client(self, client: str) -> Worker:
+        """Do as `turn` does with a client's current model."""
+        key = self._hold(client).lease.key
+        return await self._slots.turn(self._catalogue.get(key.model), key.version, key.client)
+
+    def _loadable(self, model: str) -> CatalogueEntry:
+        """Return the entry of a model that is loaded, or may be. Raises UnknownModel."""
+        entry = self._catalogue.get(model)
+        if not self._defaults.autoload and not self._slots.loaded(model):
+            raise UnknownModel(
+                f"model {model} is not loaded, and loading on request is off", model=model
+            )
+        return entry
+
+    def waiting(self, model: str, version: str | None = None) -> int:
+        """Return how many requests wait for a ready worker of a model to have room."""
+        crew = self._slots.crews.route(model, version)
+        return crew.waiting if crew is not None else 0
 
     def labelled(self, model: str, label: str) -> str:
         """Return the version that a label of a model stands for. Raises UnknownModel."""
@@ -287,7 +315,9 @@ class Fleet:
         return self._services.timeouts.drain if timeout is None else timeout
 
     async def _stop(self, slot: Slot, drain: float, *, force: bool = False) -> Receipt | None:
-        worker = slot.current
+        worker, name = slot.current, slot.key.model
+        unloaded = Stopping(f"model {name} was unloaded while the request waited", model=name)
+        self._slots.crews.of(slot).dismiss(unloaded)
         receipt = await slot.stop(drain, force=force)
         if receipt is None and worker is not None and worker.state is State.STUCK:
             raise TimedOut(
@@ -461,7 +491,7 @@ class Fleet:
             return None, f"model {key.model} is pinned"
         if holders := self._clients.holders([key]):
             return None, f"model {key.model} is held by {_clients_text(holders)}"
-        if slot.waiting:
+        if slot.waiting or self._slots.crews.of(slot).waiting:
             return None, f"requests wait for model {key.model}"
         return await self._stop(slot, self._services.timeouts.drain), None
 
@@ -479,7 +509,9 @@ class Fleet:
         slots = self._slots.of_model(entry.name)
         holders = self._clients.holders(s.key for s in slots)
         prepared = self.preparations.view(entry)
-        return model_view(entry, slots, holders, self._sources.versions(entry), prepared)
+        waiting = self._slots.crews.queue(entry.name).waiting
+        versions = self._sources.versions(entry)
+        return model_view(entry, slots, holders, versions, prepared, waiting)
 
     def workers(self) -> list[WorkerView]:
         """Return the workers that live, the stuck and leaked ones included."""

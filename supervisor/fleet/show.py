@@ -55,6 +55,7 @@ def model_view(
     clients: tuple[str, ...],
     versions: tuple[str, ...],
     prepared: PreparedView,
+    waiting: int,
 ) -> ModelView:
     """Show one model. Its state is that of its first shared worker, else of a private one."""
     main = next((s for s in slots if not s.key.client and s.current), None)
@@ -74,6 +75,7 @@ def model_view(
         failure=main.failure if main else None,
         signatures=(worker.signatures or None) if worker else None,
         prepared=prepared,
+        waiting=waiting,
     )
 
 

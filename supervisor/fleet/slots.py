@@ -1,4 +1,4 @@
-"""All slots and workers: where a wish for a model becomes a worker, and the routes to it."""
+"""All slots and workers: where a wish for a model becomes a worker."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ..errors import (
 from ..policy.admission import HOST, Candidate, Wait, decide, total
 from ..states import State
 from .admission import Admission
+from .crews import Crews
 from .ledger import recharged
 from .measuring import Measuring, ModelFiles
 from .preparations import Preparations
@@ -57,6 +58,7 @@ class Defaults:
     request_timeout: float = 300.0
     threads: int | None = None
     max_batch_size: int = 64
+    max_queue: int = 1000  # requests that wait for one model
     max_body_size: int = 256 * 2**20  # bytes
     queue_timeout: float = 30.0  # for room
     max_requests: int = 0  # of one worker; 0: any number
@@ -66,7 +68,7 @@ class Defaults:
 
 
 class Slots:
-    """Slots by key, their workers, and the routes of the hot path."""
+    """Slots by key, and their workers."""
 
     def __init__(
         self,
@@ -106,15 +108,10 @@ class Slots:
         )
         self._slots: dict[SlotKey, Slot] = {}
         self._workers: dict[str, Worker] = {}
-        self._routes: dict[tuple[str, str | None], Worker] = {}  # shared, ready
-        self._latest: dict[str, str] = {}  # model → version that stands for it
+        self.crews = Crews(defaults.max_queue)
         self._measured: set[str] = set()  # workers whose footprint was taken
         self._spawn = spawn
         self.stopping = False
-
-    def route(self, model: str, version: str | None) -> Worker | None:
-        """Return the shared worker if it is ready."""
-        return self._routes.get((model, version))
 
     def find(self, key: SlotKey) -> Slot | None:
         """Return the slot of this key, if there is one."""
@@ -126,7 +123,7 @@ class Slots:
 
     def of_model(self, model: str) -> list[Slot]:
         """Return the slots of a model, first that of requests that name no version."""
-        latest = self._latest.get(model)
+        latest = self.crews.latest.get(model)
         found = [slot for slot in self.all() if slot.key.model == model]
         return sorted(found, key=lambda slot: slot.key != SlotKey(model, latest or ""))
 
@@ -148,12 +145,12 @@ class Slots:
     def close(self) -> None:
         """Start no worker any more and route nothing."""
         self.stopping = True
-        self._routes.clear()
+        self.crews.close()
 
     async def get(self, entry: CatalogueEntry, version: str | None, client: str = "") -> Slot:
         """Return the slot, made at need, for a version of a model; None: the highest one."""
         self._refuse_when_stopping()
-        loaded = self._latest.get(entry.name) if version is None else version
+        loaded = self.crews.latest.get(entry.name) if version is None else version
         if loaded is not None:
             slot = self._slots.get(SlotKey(entry.name, loaded, client))
             if slot is not None and slot.current is not None:
@@ -170,9 +167,28 @@ class Slots:
             slot.files = files
             self.renew(slot, entry)
         if version is None and not client:
-            self._latest[entry.name] = files.version
-            self._route(slot)
+            self.crews.latest[entry.name] = files.version
+            self.crews.update(slot)
         return slot
+
+    async def turn(self, entry: CatalogueEntry, version: str | None, client: str = "") -> Worker:
+        """Wait for the turn of a request; return the worker at which it has begun.
+
+        Raises QueueFull at once, or what comes in the way of a load.
+        """
+        name, flow = entry.name, self.crews.flow(entry)
+        key = SlotKey(name, version or self.crews.latest.get(name, ""), client)
+        crew = self.crews.find(key)
+        most = flow.most(0, 0) if crew is None else crew.most_waiting
+        with self.crews.queue(name).place(most):
+            while True:
+                slot = await self.get(entry, version, client)
+                crew = self.crews.of(slot)
+                if not crew.ready:
+                    await slot.ensure_ready()
+                worker = crew.next() or await crew.until_turn()
+                if worker is not None:
+                    return worker
 
     async def files_of(self, entry: CatalogueEntry, version: str | None) -> ModelFiles:
         """Return the files of a version of a model; None: the highest one.
@@ -203,6 +219,7 @@ class Slots:
         if ttl is None:
             ttl = self._defaults.idle_ttl or -1.0
         slot.renew(entry, None if ttl < 0 else ttl)
+        self.crews.update(slot)
 
     def _refuse_when_stopping(self) -> None:
         if self.stopping:
@@ -383,9 +400,13 @@ class Slots:
             prepared=form.folder if form is not None else None,
         )
 
-        def on_idle() -> None:
-            slot.on_requests_ended()
-            self.admission.poke()
+        crew = self.crews.of(slot)
+
+        def on_end() -> None:
+            crew.hand_over()
+            if not worker.traffic.in_flight:
+                slot.on_requests_ended()
+                self.admission.poke()
 
         def measure(opened: Worker) -> None:
             self._spawn(self._learn_context(slot, opened))
@@ -395,7 +416,7 @@ class Slots:
             spec,
             self._services,
             slot.on_worker_change,
-            on_idle=on_idle,
+            on_end=on_end,
             on_device_open=measure,
             restarts=slot.restarts,
         )
@@ -430,8 +451,7 @@ class Slots:
         if self._slots.get(slot.key) is not slot:  # another one has taken its place
             return
         worker = slot.current
-        if not slot.key.client:
-            self._route(slot)
+        self.crews.update(slot)
         for new in slot.workers:
             if new.state is State.LOADING and new.handle is not None:
                 self.persist(self._store.add_worker, new.uid, slot.key.model, new.handle.pid)
@@ -444,38 +464,30 @@ class Slots:
         elif slot.state in {"unloaded", "failed"} and not self.stopping:
             self.persist(self._store.remove_wanted, slot.key)
         if self._is_over(slot):
-            del self._slots[slot.key]
+            self._forget(slot.key)
         else:
             self.forget_empty(slot)
 
     def forget_empty(self, slot: Slot) -> None:
         """Drop a slot in which nothing is left to remember."""
         if slot.empty and self._slots.get(slot.key) is slot:
-            del self._slots[slot.key]
+            self._forget(slot.key)
+
+    def _forget(self, key: SlotKey) -> None:
+        del self._slots[key]
+        self.crews.forget(key)
 
     def forget_model(self, model: str) -> None:
         """Drop what is remembered of a model that is not loaded, such as its failure."""
-        self._latest.pop(model, None)
+        self.crews.latest.pop(model, None)
         self.preparations.forget(model)
         for key in [k for k, s in self._slots.items() if k.model == model and not s.waiting]:
-            del self._slots[key]
+            self._forget(key)
 
     def _is_over(self, slot: Slot) -> bool:
         """Whether it is the failed try of a client that holds something else, or nothing."""
         private = bool(slot.key.client)
         return private and slot.state == "failed" and not self.is_leased(slot)
-
-    def _route(self, slot: Slot) -> None:
-        model, version = slot.key.model, slot.key.version
-        routes: list[tuple[str, str | None]] = [(model, version)]
-        if self._latest.get(model) == version:
-            routes.append((model, None))
-        worker = slot.current
-        for route in routes:
-            if worker is not None and worker.state is State.READY and not self.stopping:
-                self._routes[route] = worker
-            else:
-                self._routes.pop(route, None)
 
     def _forget_ended_workers(self) -> None:
         for uid, worker in list(self._workers.items()):

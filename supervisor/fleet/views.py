@@ -90,6 +90,7 @@ class ModelView:
     failure: Failure | None
     signatures: tuple[Signature, ...] | None  # known once it has been loaded
     prepared: PreparedView = PreparedView("none")
+    waiting: int = 0  # requests, for a load or for their turn
 
 
 @dataclass(frozen=True, slots=True)

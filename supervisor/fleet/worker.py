@@ -42,7 +42,7 @@ class Worker:
         spec: LaunchSpec,
         services: Services,
         on_change: Callable[[Worker], None],
-        on_idle: Callable[[], None],
+        on_end: Callable[[], None],
         on_device_open: Callable[[Worker], None] = lambda worker: worker.go_on(),
         restarts: int = 0,
     ) -> None:
@@ -66,7 +66,7 @@ class Worker:
         self.handle: Handle | None = None
         self._services = services
         self._on_change = on_change
-        self._on_idle = on_idle
+        self._on_end = on_end  # of a request
         self._on_device_open = on_device_open
         self._created = services.clock.monotonic()
         self.traffic = Traffic(self._created)
@@ -100,8 +100,7 @@ class Worker:
         if not completed and self.handle is not None and self.handle.upstream.refused:
             self._refused = True
             self._nudge.set()
-        if self.traffic.in_flight == 0:
-            self._on_idle()
+        self._on_end()
 
     def go_on(self) -> None:
         """Let the process load, which stands still now that it has opened its GPU."""

@@ -47,19 +47,15 @@ class Workers:
 
     async def signatures(self, route: Route) -> Sequence[Signature]:
         """Return what the model of a route can be called with, loading it if need be."""
-        return (await self._worker(route)).signatures
-
-    async def _worker(self, route: Route) -> Worker:
-        return self._finder.ready(route) or await self._finder.ensure_ready(route)
+        return (await self._finder.ensure_ready(route)).signatures
 
     async def post(self, route: Route, path: bytes, headers: Headers, body: bytes) -> Reply:
         """Return the answer of the worker that a route finds, also where it is an error.
 
         Raises SupervisorError. Cancelling it takes the request back.
         """
-        worker = await self._worker(route)
+        worker = self._finder.take(route) or await self._finder.turn(route)
         try:
-            worker.begin()
             completed = False
             try:
                 reply = await self._exchange(worker, path, headers, body)

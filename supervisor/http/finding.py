@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import Hung, NotLoaded, UnknownModel, WorkerDied
+from ..errors import Hung, WorkerDied
 
 if TYPE_CHECKING:
     from .router import Router, Worker
@@ -21,20 +21,26 @@ class Finder:
         self._router = router
         self._request_timeout = request_timeout
 
-    def ready(self, route: Route) -> Worker | None:
-        """Return the worker if one is ready: call its `begin` before any await."""
+    def take(self, route: Route) -> Worker | None:
+        """Return a worker at which the request has begun; None: it waits for its `turn`."""
         if route.client:
-            return self._router.ready_for_client(route.client)
-        return self._router.ready(route.model, self._version(route))
+            return self._router.take_for_client(route.client)
+        return self._router.take(route.model, self._version(route))
+
+    async def turn(self, route: Route) -> Worker:
+        """Return a worker at which the request has begun, loading the model if need be.
+
+        Cancelling it takes the request back.
+        """
+        if route.client:
+            return await self._router.turn_for_client(route.client)
+        return await self._router.turn(route.model, self._version(route))
 
     async def ensure_ready(self, route: Route) -> Worker:
         """Return a ready worker, loading the model if need be. Cancelling it withdraws the wish."""
-        try:
-            if route.client:
-                return await self._router.ensure_ready_for_client(route.client)
-            return await self._router.ensure_ready(route.model, self._version(route))
-        except NotLoaded as error:  # on these paths a model that may not be loaded is not there
-            raise UnknownModel(str(error), model=error.model, client=error.client) from error
+        if route.client:
+            return await self._router.ensure_ready_for_client(route.client)
+        return await self._router.ensure_ready(route.model, self._version(route))
 
     def _version(self, route: Route) -> str | None:
         if route.label is None:

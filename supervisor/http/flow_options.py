@@ -1,4 +1,4 @@
-"""The options of a model that say how its requests flow: which of them share a call."""
+"""The options of a model that say how its requests flow: which share a call, how many wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 65536
 MOST_SIZES: Final = 64
 LONGEST_DELAY: Final = 10.0  # seconds
+MOST_AT_ONCE: Final = 65536
+MOST_WAITING: Final = 10**6
 
 
 def max_delay_of(fields: Fields) -> float | None:

@@ -47,8 +47,9 @@ class Limits:
 class Gateway:
     """Finds the worker for each request and passes the request through.
 
-    route → ready worker: at once; no worker yet: wait for the load, as long as the client does;
-    answer of the worker → client; worker died → 503; silent worker → 504 and a report.
+    route → ready worker with room: at once; else: wait for the load, and for its turn, as long as
+    the client does, or 429 where too many wait; answer of the worker → client; worker died → 503;
+    silent worker → 504 and a report.
     """
 
     def __init__(self, router: Router, limits: Limits) -> None:
@@ -97,12 +98,11 @@ class Gateway:
         worker = None
         try:
             await body.fill(BUFFERED)
-            worker = self._finder.ready(route) or await self._wake(route, patience)
-            worker.begin()
-            if keep_alive is not None:
-                self._router.keep_alive(worker, keep_alive)
+            worker = self._finder.take(route) or await self._turn(route, patience)
             completed = False
             try:
+                if keep_alive is not None:
+                    self._router.keep_alive(worker, keep_alive)
                 await self._relay(worker, WORKER_PATHS[route.kind], call, patience)
                 completed = True
             finally:
@@ -135,11 +135,11 @@ class Gateway:
         finally:
             response.close()
 
-    async def _wake(self, route: Route, patience: Patience) -> Worker:
+    async def _turn(self, route: Route, patience: Patience) -> Worker:
         # How long a load may take is the fleet's business; a client that goes takes back its wish.
         patience.stop()
         patience.watch_client()
-        worker = await self._finder.ensure_ready(route)
+        worker = await self._finder.turn(route)
         patience.stop()
         patience.start()
         return worker
@@ -147,8 +147,9 @@ class Gateway:
     async def _ensure_ready(self, route: Route, call: Call) -> None:
         """Load a model for one who asks about it."""
         patience = Patience(call.body, self._limits.request_timeout)
+        patience.watch_client()
         try:
-            await self._wake(route, patience)
+            await self._finder.ensure_ready(route)
         except asyncio.CancelledError:
             reason = patience.verdict()
             if reason is None:

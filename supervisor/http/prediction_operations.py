@@ -10,6 +10,7 @@ from ..errors import (
     Held,
     Hung,
     LoadFailed,
+    QueueFull,
     Restarting,
     SourceConflict,
     Stopping,
@@ -58,13 +59,22 @@ _LOADING: Final[Raised] = (
     UnknownModel,
     SourceConflict,
     LoadFailed,
+    QueueFull,
     DoesNotFit,
     Restarting,
     Stopping,
     TimedOut,
     Busy,
 )
-_PREDICTING: Final[Raised] = (*_LOADING, UnknownClient, BadRequest, TooLarge, Hung, WorkerDied)
+_PREDICTING: Final[Raised] = (
+    *_LOADING,
+    UnknownClient,
+    BadRequest,
+    TooLarge,
+    QueueFull,
+    Hung,
+    WorkerDied,
+)
 # What a worker refuses by itself; 500 is a model that failed.
 _REFUSED: Final = (400, 406, 413, 415, 500)
 

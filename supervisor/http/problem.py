@@ -29,6 +29,7 @@ STATUS: Final = {
     "not_preparable": 422,
     "load_failed": 503,  # unless the model itself is at fault
     "busy": 429,
+    "queue_full": 429,
     "internal": 500,
     "loading": 503,
     "restarting": 503,

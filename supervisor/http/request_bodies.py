@@ -13,7 +13,13 @@ import orjson
 from ..domain import NAME, Options, Prepare
 from ..errors import Invalid
 from ..units import MAX_DURATION, UnitError, parse_duration, parse_keep_alive, parse_size
-from .flow_options import MOST_ROWS, max_delay_of, preferred_batch_sizes_of
+from .flow_options import (
+    MOST_AT_ONCE,
+    MOST_ROWS,
+    MOST_WAITING,
+    max_delay_of,
+    preferred_batch_sizes_of,
+)
 from .problem import BadRequest, UnsupportedMediaType
 from .protocol_options import classes_of, image_of, labels_of
 
@@ -373,6 +379,8 @@ def _options(fields: Fields) -> Options:
         max_batch_size=fields.count("max_batch_size", 1, MOST_ROWS),
         max_delay=max_delay_of(fields),
         preferred_batch_sizes=preferred_batch_sizes_of(fields),
+        max_concurrency=fields.count("max_concurrency", 0, MOST_AT_ONCE),
+        max_queue=fields.count("max_queue", 0, MOST_WAITING),
         prepare=fields.choice("prepare", get_args(Prepare)),
         labels=labels_of(fields),
         image=image_of(fields),

@@ -32,12 +32,8 @@ class Worker(Protocol):
         """What the model it serves can be called with."""
         ...
 
-    def begin(self) -> None:
-        """Count a request in, at once after the worker was given out."""
-        ...
-
     def end(self, completed: bool) -> None:
-        """Count it out; `completed` says whether the worker's whole answer was passed on."""
+        """End a request that has begun; `completed`: the worker's whole answer was passed on."""
         ...
 
     async def until_explained(self) -> Failure | None:
@@ -49,11 +45,7 @@ class Router(Protocol):
     """Finds the worker for a request. Everything runs on the event loop."""
 
     def ready(self, model: str, version: str | None) -> Worker | None:
-        """Return the model's ready shared worker; without a version, the default one."""
-        ...
-
-    def ready_for_client(self, client: str) -> Worker | None:
-        """Return the ready worker of a client's current model, and renew the lease."""
+        """Return a ready shared worker; without a version, of the default one."""
         ...
 
     async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
@@ -62,6 +54,26 @@ class Router(Protocol):
 
     async def ensure_ready_for_client(self, client: str) -> Worker:
         """Load the client's current model if need be."""
+        ...
+
+    def take(self, model: str, version: str | None) -> Worker | None:
+        """Return a worker at which a request has begun; None: it has to wait for its turn."""
+        ...
+
+    async def turn(self, model: str, version: str | None) -> Worker:
+        """Wait for the turn of a request, and for a load; return the worker where it has begun."""
+        ...
+
+    def take_for_client(self, client: str) -> Worker | None:
+        """Take a worker of a client's current model, and renew the lease."""
+        ...
+
+    async def turn_for_client(self, client: str) -> Worker:
+        """Wait for the turn of a request for a client's current model."""
+        ...
+
+    def waiting(self, model: str, version: str | None) -> int:
+        """Return how many requests wait for room at the ready workers of a model."""
         ...
 
     def labelled(self, model: str, label: str) -> str:

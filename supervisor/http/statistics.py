@@ -27,33 +27,37 @@ async def statistics_of(router: Router, model: str, version: str | None) -> list
     if not workers:
         which = f"model {model!r}" if version is None else f"version {version} of model {model!r}"
         raise UnknownModel(f"{which} is not loaded, so it has no statistics", model=model)
-    return list(await asyncio.gather(*(_ask(worker, model) for worker in workers)))
+    asked = (_ask(router, worker, model, one) for one, worker in workers.items())
+    return list(await asyncio.gather(*asked))
 
 
 async def statistics_of_all(router: Router) -> list[Told]:
     """Return the statistics of all that is loaded; a worker that does not answer is left out."""
     asked = [
-        _ask_or_none(worker, view.name)
+        _ask_or_none(router, worker, view.name, version)
         for view in router.models()
-        for worker in _workers(router, view.name, None)
+        for version, worker in _workers(router, view.name, None).items()
     ]
     return [told for told in await asyncio.gather(*asked) if told is not None]
 
 
-def _workers(router: Router, model: str, version: str | None) -> list[Worker]:
+def _workers(router: Router, model: str, version: str | None) -> dict[str, Worker]:
     versions = router.model(model).versions if version is None else (version,)
-    found = (router.ready(model, one) for one in versions)
-    return [worker for worker in found if worker is not None]
+    found = {one: router.ready(model, one) for one in versions}
+    return {one: worker for one, worker in found.items() if worker is not None}
 
 
-async def _ask_or_none(worker: Worker, model: str) -> Told | None:
+async def _ask_or_none(router: Router, worker: Worker, model: str, version: str) -> Told | None:
     with suppress(SupervisorError):
-        return await _ask(worker, model)
+        return await _ask(router, worker, model, version)
     return None
 
 
-async def _ask(worker: Worker, model: str) -> Told:
-    """Ask one worker. It does not count as a use of the model, which may be idle."""
+async def _ask(router: Router, worker: Worker, model: str, version: str) -> Told:
+    """Ask one worker, and add the requests that wait for it here.
+
+    It does not count as a use of the model, which may be idle.
+    """
     try:
         async with asyncio.timeout(TIMEOUT):
             response = await worker.upstream.exchange(b"GET", b"/stats", (), b"", None)
@@ -68,4 +72,5 @@ async def _ask(worker: Worker, model: str) -> Told:
     if response.status != 200:
         raise WorkerDied(f"worker {worker.uid} tells no statistics")
     told: Told = orjson.loads(body)
+    told["waiting"] += router.waiting(model, version)
     return told

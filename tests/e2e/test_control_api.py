@@ -41,6 +41,8 @@ OPTIONS = {
     "max_batch_size",
     "max_delay",
     "preferred_batch_sizes",
+    "max_concurrency",
+    "max_queue",
     "prepare",
     "labels",
     "image",
@@ -60,6 +62,7 @@ MODEL = {
     "failure": (dict, None),
     "signatures": (list, None),
     "prepared": {"state": str, "reason": str, "form": (str, None), "bytes": int},
+    "waiting": int,
 }
 WORKER = {
     "id": str,

@@ -105,6 +105,24 @@ def test_a_deadline_takes_back_the_wish_to_load(
     shared_supervisor.until(lambda: client.model("slow").state == "unloaded")
 
 
+def test_a_full_queue_refuses(
+    shared_supervisor: Supervisor,
+    stub: service_pb2_grpc.GRPCInferenceServiceStub,
+    fifo: Callable[..., Path],
+) -> None:
+    shared_supervisor.client.load("m", runtime="echo", max_concurrency=1, max_queue=0)
+    gate = fifo()
+    call = stub.ModelInfer.future(command("m", f"gate:{gate}"))
+    with gate.open("wb"):
+        with pytest.raises(grpc.RpcError) as error:
+            stub.ModelInfer(number("m"))
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        trailing = dict(error.value.trailing_metadata())
+        assert (trailing["x-modelsup-error"], trailing["retry-after"]) == ("queue_full", "1")
+    assert call.result(60).model_name == "m"
+    assert stub.ModelInfer(number("m")).model_name == "m"
+
+
 def test_a_worker_that_dies_is_told_with_its_cause(
     shared_supervisor: Supervisor, stub: service_pb2_grpc.GRPCInferenceServiceStub
 ) -> None:

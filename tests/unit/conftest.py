@@ -203,14 +203,20 @@ class Workshop:
     def make_worker(self, slot: Slot, charge: Charge) -> Worker:
         uid = f"w{self.machine.spawned + 1}"
         spec = LaunchSpec(uid, "m", "1", "echo", None, "secret", f"/tmp/{uid}")
-        return Worker(
+
+        def on_end() -> None:
+            if not worker.traffic.in_flight:
+                slot.on_requests_ended()
+
+        worker = Worker(
             slot.key,
             spec,
             self.machine.services,
             slot.on_worker_change,
-            on_idle=slot.on_requests_ended,
+            on_end=on_end,
             restarts=slot.restarts,
         )
+        return worker
 
     def room_beside(self, slot: Slot) -> Charge | None:
         return CHARGE if self.roomy else None

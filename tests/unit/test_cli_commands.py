@@ -180,7 +180,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
     options = ["--ttl", "10m", "--gpu-memory", "4GB", "--pin", "--priority", "-3"]
     options += ["--max-requests", "1000", "--recycle-above", "2GB"]
     options += ["--warm-up-batch", "16", "--max-batch-size", "8", "--max-delay", "5ms"]
-    options += ["--preferred-batch-sizes", "4,8"]
+    options += ["--preferred-batch-sizes", "4,8", "--max-concurrency", "4", "--max-queue", "9"]
     assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
     assert out == "m is ready: worker w1, version 1, loaded in 0.15 s, 142 MB host memory\n"
@@ -198,6 +198,8 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
             "max_batch_size": 8,
             "max_delay": 0.005,
             "preferred_batch_sizes": [4, 8],
+            "max_concurrency": 4,
+            "max_queue": 9,
         },
     }
 

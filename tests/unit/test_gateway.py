@@ -11,7 +11,13 @@ import pytest
 import uvicorn
 from modelsup.supervisor.adapters.upstream import HttpUpstream
 from modelsup.supervisor.domain import Failure, Options
-from modelsup.supervisor.errors import LoadFailed, NotLoaded, Restarting, UnknownModel
+from modelsup.supervisor.errors import (
+    LoadFailed,
+    NotLoaded,
+    QueueFull,
+    Restarting,
+    UnknownModel,
+)
 from modelsup.supervisor.fleet.views import ModelView
 from modelsup.supervisor.http import statistics
 from modelsup.supervisor.http.gateway import BUFFERED, Gateway, Limits
@@ -97,14 +103,32 @@ class Router:
         self.views = {"m": view("m")}
         self.acts: list[tuple[str, str]] = []
         self.error: Exception | None = None
+        self.queued = 0
 
     def ready(self, model: str, version: str | None = None) -> Worker | None:
         found = self.views.get(model)
         is_ready = found is not None and found.state == "ready" and version in (None, "1")
         return self.worker if self.loading is None and is_ready and not self.error else None
 
-    def ready_for_client(self, client: str) -> Worker | None:
-        return self.ready("m") if client == "john" else None
+    def take(self, model: str, version: str | None = None) -> Worker | None:
+        worker = self.ready(model, version)
+        if worker is not None:
+            worker.begin()
+        return worker
+
+    def take_for_client(self, client: str) -> Worker | None:
+        return self.take("m") if client == "john" else None
+
+    async def turn(self, model: str, version: str | None = None) -> Worker:
+        worker = await self.ensure_ready(model, version)
+        worker.begin()
+        return worker
+
+    async def turn_for_client(self, client: str) -> Worker:
+        return await self.turn("m")
+
+    def waiting(self, model: str, version: str | None = None) -> int:
+        return self.queued
 
     async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
         if self.error is not None:
@@ -349,7 +373,7 @@ def test_unknown_paths_and_methods() -> None:
     ("error", "status", "retry"),
     [
         (UnknownModel("no model 'm'", model="m"), 404, None),
-        (NotLoaded("m is not loaded", model="m"), 404, None),
+        (QueueFull("the queue of m is full", model="m"), 429, "1"),
         (Restarting("m restarts", model="m"), 503, "1"),
         (LoadFailed("bad file", model="m", failure=Failure("bad_model", "bad file")), 422, None),
         (LoadFailed("killed", model="m", failure=Failure("host_oom", "killed")), 503, "5"),
@@ -404,14 +428,15 @@ def test_statistics_are_those_of_the_worker() -> None:
         while True:
             asked.append(await reader.readuntil(b"\r\n"))
             await reader.readuntil(b"\r\n\r\n")
-            body = b'{"name":"m","inference_count":7}'
+            body = b'{"name":"m","inference_count":7,"waiting":2}'
             writer.write(head_of(len(body)) + body)
 
     async def test() -> None:
         async with stack(worker) as it:
             it.router.views["cold"] = view("cold", "unloaded", versions=())
             client = await it.connect()
-            told = {"model_stats": [{"name": "m", "inference_count": 7}]}
+            it.router.queued = 3  # beside those that wait in the worker
+            told = {"model_stats": [{"name": "m", "inference_count": 7, "waiting": 5}]}
             for path in ("/v2/models/m/stats", "/v2/models/m/versions/1/stats", "/v2/models/stats"):
                 assert (await client.call("GET", path))[::2] == (200, told)
             status, _, answer = await client.call("GET", "/v2/models/cold/stats")
