@@ -11,7 +11,7 @@ import platformdirs
 
 from examples.local_supervisor import StartError, end_on_sigterm
 
-from . import lifecycle, memory, predict, soak, swap
+from . import lifecycle, memory, predict, soak, steady, swap
 from .processes import BenchmarkError
 from .report import Report, publish
 from .workload import MODELS, workloads
@@ -89,6 +89,18 @@ def predict_command(
     ready = workloads(_known(models, [model for model, _ in predict.CASES]), models_dir)
     rounds, seconds = (1, 1.0) if quick else (rounds, seconds)
     _measure(target, lambda folder: predict.run(ready, rounds, seconds, folder))
+
+
+@main.command("steady")
+@_options
+@click.option("--calls", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--models", default="mobilenet,resnet50", show_default=True, help="Comma-separated.")
+def steady_command(
+    target: Path | None, quick: bool, models_dir: Path, calls: int, models: str
+) -> None:
+    """Wall and CPU time of a call, of the prepared form and of the model as it was."""
+    ready = workloads(_known(models, MODELS), models_dir)
+    _measure(target, lambda folder: steady.run(ready, 10 if quick else calls, folder))
 
 
 @main.command("soak")
