@@ -223,7 +223,8 @@ class Client:
         `x` is an array, or what numpy makes one of, for a model with one input; a dict by input
         name for several. Shapes and dtypes are the model's; the worker converts numbers to its
         dtype where that keeps their values. Tensors travel in binary. Raises InvalidRequest,
-        NotFound, Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds.
+        NotFound, Busy, Unavailable, LoadFailed, DoesNotFit, TimedOut after `timeout` seconds, in
+        which a load or a wait for its turn count; nothing is computed for it after that.
 
         `keep_alive` is how long the model stays without a request from now on, in seconds or as
         "10m": 0 unloads it after this request, a negative number keeps it.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import tensors
 from .errors import InvalidRequest, ModelsupError
-from .transport import keep_alive_header, parsed
+from .transport import parsed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,18 +78,11 @@ class Predictor:
         keep_alive: float | str | None,
     ) -> Array | dict[str, Array]:
         body, header_length = tensors.encode(inputs, signature)
-        answer = self._transport.send(
-            "POST",
-            path,
-            body=body,
-            headers={
-                "Content-Type": "application/octet-stream",
-                tensors.HEADER_LENGTH: str(header_length),
-                **keep_alive_header(keep_alive),
-            },
-            timeout=timeout,
-            repeatable=True,
-        )
+        headers = {
+            "Content-Type": "application/octet-stream",
+            tensors.HEADER_LENGTH: str(header_length),
+        }
+        answer = self._transport.predict(path, body, headers, timeout, keep_alive)
         self._note_worker(model, answer.headers.get("X-Modelsup-Worker"))
         outputs = _outputs(answer)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs

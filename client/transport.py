@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "http://127.0.0.1:8501"
 CONNECT_SECONDS: Final = 5.0
+_LATE: Final = 1.0  # seconds that an answer to a prediction may come late before it is given up
 _POOL_SIZE: Final = 64  # connections kept for reuse; more threads than that still work
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
@@ -101,8 +102,38 @@ class Transport:
         keep_alive: float | str | None,
     ) -> Any:
         """Send a body to a V1 predict path and return the parsed JSON of the answer."""
-        headers = {"Content-Type": content_type, **keep_alive_header(keep_alive)}
-        return self.json("POST", path, body=body, headers=headers, timeout=timeout, repeatable=True)
+        headers = {"Content-Type": content_type}
+        answer = self.predict(path, body, headers, timeout, keep_alive)
+        return parsed(answer)
+
+    def predict(
+        self,
+        path: str,
+        body: Mapping[str, Any] | bytes,
+        headers: Mapping[str, str],
+        timeout: float | None,
+        keep_alive: float | str | None,
+    ) -> requests.Response:
+        """Send a body to a path for predictions and return the answer.
+
+        The supervisor knows of `timeout` and answers in that time, so that it is waited for a
+        little longer.
+        """
+        wishes = {
+            "X-Request-Timeout": None if timeout is None else f"{timeout:.3f}",
+            "X-Modelsup-Keep-Alive": None if keep_alive is None else str(keep_alive),
+        }
+        return self.send(
+            "POST",
+            path,
+            body=body,
+            headers={
+                **headers,
+                **{name: text for name, text in wishes.items() if text is not None},
+            },
+            timeout=None if timeout is None else timeout + _LATE,
+            repeatable=True,
+        )
 
     def chunks(self, answer: requests.Response) -> Iterator[bytes]:
         """Yield the body of a streamed answer as it arrives."""
@@ -148,11 +179,6 @@ class Transport:
                 code="unreachable",
             )
         return Unreachable(f"the exchange with {self.url} failed: {error}", code="unreachable")
-
-
-def keep_alive_header(keep_alive: float | str | None) -> dict[str, str]:
-    """Return the header that says how long a model is to stay after a request."""
-    return {} if keep_alive is None else {"X-Modelsup-Keep-Alive": str(keep_alive)}
 
 
 def parsed(answer: requests.Response) -> Any:

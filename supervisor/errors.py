@@ -153,6 +153,12 @@ class TimedOut(SupervisorError):
     code = "timeout"
 
 
+class DeadlineExceeded(SupervisorError):
+    """A request was not answered within the time that its client gave it."""
+
+    code = "deadline_exceeded"
+
+
 class Hung(SupervisorError):
     """The worker gave no answer to anything for as long as a request may take."""
 

@@ -39,7 +39,7 @@ _IMAGES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/pn
     help="Ask this client's current model; leave NAME out.",
 )
 @click.option("--signature", metavar="NAME", help="Which signature of the model to call.")
-@click.option("--timeout", type=duration, help="Longest wait for the answer.")
+@click.option("--timeout", type=duration, help="Longest wait for the answer, a load included.")
 @click.option(
     "--keep-alive",
     type=idle_time,

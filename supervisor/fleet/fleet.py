@@ -179,6 +179,20 @@ class Fleet:
             message = f"it answered nothing for {silent:.0f} s while a request waited"
             worker.condemn(Failure("hung", message))
 
+    def report_overdue(self, worker: Worker) -> None:
+        """Take note of a request that got no answer before its own, shorter time was up.
+
+        A worker to which this happens for as long as a request may take, while it answers nothing,
+        is ended and replaced.
+        """
+        now, traffic = self._services.clock.monotonic(), worker.traffic
+        if traffic.overdue_since is None:
+            traffic.overdue_since = now
+        silent = now - traffic.overdue_since
+        if worker.state is State.READY and silent >= self._defaults.request_timeout:
+            message = f"it answered nothing for {silent:.0f} s while requests ran out of their time"
+            worker.condemn(Failure("hung", message))
+
     def keep_alive(self, worker: Worker, seconds: float) -> None:
         """Set how long a worker stays after its last request; always, if negative.
 

@@ -13,6 +13,7 @@ class Traffic:
         self.total = 0
         self.completed = 0
         self.last_end = self.last_answer = now
+        self.overdue_since: float | None = None  # requests ran out of their time, none was answered
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -29,5 +30,6 @@ class Traffic:
         if completed:
             self.completed += 1
             self.last_answer = now
+            self.overdue_since = None
         if self.in_flight == 0:
             self.idle.set()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from ..units import UnitError, parse_keep_alive
+from .operations import KEEP_ALIVE, REQUEST_TIMEOUT
 from .problem import BadRequest, problem_headers, status_of
 from .request_body import RequestBody
 
@@ -28,9 +29,11 @@ LINGER: Final = 5.0  # seconds that a client gets to notice an answer that came 
 WORKER_HEADER: Final = b"x-modelsup-worker"
 ERROR_HEADER: Final = b"x-modelsup-error"
 REQUEST_ID: Final = b"x-request-id"
-KEEP_ALIVE: Final = b"x-modelsup-keep-alive"
 
-_NOTED: Final = frozenset({b"content-length", b"transfer-encoding", REQUEST_ID, KEEP_ALIVE})
+_KEEP_ALIVE: Final = KEEP_ALIVE.name.lower().encode()
+_TIMEOUT: Final = REQUEST_TIMEOUT.name.lower().encode()
+_OURS: Final = frozenset({_KEEP_ALIVE, _TIMEOUT})  # not for the worker
+_NOTED: Final = frozenset({b"content-length", b"transfer-encoding", REQUEST_ID}) | _OURS
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -41,7 +44,7 @@ class Call:
     waited for to read.
     """
 
-    __slots__ = ("_keep_alive", "_request_id", "_send", "body", "headers", "sending", "started")
+    __slots__ = ("_ours", "_request_id", "_send", "body", "headers", "sending", "started")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_size: int) -> None:
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -49,7 +52,7 @@ class Call:
         self.sending = False
         self._send = send
         self._request_id: bytes | None = None
-        self._keep_alive: bytes | None = None
+        self._ours: dict[bytes, bytes] = {}
         declared: int | None = 0
         for name, value in self.headers:
             if name in _NOTED:
@@ -57,12 +60,12 @@ class Call:
                     self._request_id = value
                 elif name == b"content-length" and declared is not None and value.isdigit():
                     declared = int(value)
-                elif name == KEEP_ALIVE:
-                    self._keep_alive = value
+                elif name in _OURS:
+                    self._ours[name] = value
                 else:
                     declared = None
-        if self._keep_alive is not None:  # it is not for the worker
-            self.headers = [header for header in self.headers if header[0] != KEEP_ALIVE]
+        if self._ours:
+            self.headers = [header for header in self.headers if header[0] not in _OURS]
         self.body = RequestBody(receive, declared, max_body_size)
 
     def keep_alive(self) -> float | None:
@@ -70,12 +73,28 @@ class Call:
 
         A negative number stands for "always". Raises BadRequest.
         """
-        if self._keep_alive is None:
+        text = self._ours.get(_KEEP_ALIVE)
+        if text is None:
             return None
         try:
-            return parse_keep_alive(self._keep_alive.decode("latin-1"))
+            return parse_keep_alive(text.decode("latin-1"))
         except UnitError as error:
-            raise BadRequest(f"the header X-Modelsup-Keep-Alive: {error}") from error
+            raise BadRequest(f"the header {KEEP_ALIVE.name}: {error}") from error
+
+    def time_limit(self) -> float | None:
+        """Return the seconds that the whole request may take; None if not said.
+
+        Raises BadRequest.
+        """
+        given = self._ours.get(_TIMEOUT)
+        if given is None:
+            return None
+        text = given.decode("latin-1")
+        if not REQUEST_TIMEOUT.rule.fullmatch(text):
+            raise BadRequest(
+                f"the header {REQUEST_TIMEOUT.name}: expected seconds such as 2.5, got {text!r:.60}"
+            )
+        return float(text)
 
     async def pass_on(self, response: UpstreamResponse, worker: str, patience: Patience) -> None:
         """Send a worker's answer to the client. Raises WorkerDied when it ends early."""

@@ -47,6 +47,14 @@ class Finder:
             return route.version
         return self._router.labelled(route.model, route.label)
 
+    def keep_alive(self, worker: Worker, seconds: float) -> None:
+        """Set how long a worker stays after its last request; always, if negative."""
+        self._router.keep_alive(worker, seconds)
+
+    def overdue(self, worker: Worker) -> None:
+        """Report a worker that gave no answer in the time that the client had."""
+        self._router.report_overdue(worker)
+
     def hung(self, worker: Worker | None) -> Hung:
         """Report a worker that gave no answer in time; return the error for its client."""
         if worker is not None:

@@ -1,7 +1,7 @@
-"""The way of a prediction: from the client to a worker and back, without looking into bodies.
+"""A raw ASGI application for /v1, /v2 and /clients.
 
-A raw ASGI application for /v1, /v2 and /clients. Bodies pass as bytes; at most a few hundred
-kilobytes of one request are held at any time, so slow clients hold up nobody else.
+Bodies of predictions pass as bytes; at most a few hundred kilobytes of one request are held at any
+time, so slow clients hold up nobody else.
 """
 
 from __future__ import annotations
@@ -9,27 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ..errors import SupervisorError, TimedOut, WorkerDied
+from ..errors import SupervisorError
 from .call import Call
-from .finding import Finder, explained
+from .finding import Finder
 from .model_info import ModelInfo
-from .patience import Patience, Stalled
+from .patience import Patience
+from .prediction import Prediction
 from .problem import MethodNotAllowed, NotFound
 from .request_body import ClientGone
 from .routes import WORKER_PATHS, match
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from .call import Scope, Send
-    from .patience import Reason
     from .request_body import Receive
-    from .router import Router, Worker
+    from .router import Router
     from .routes import Route
-
-BUFFERED: Final = 256 * 1024  # bytes of a body that are read before a worker is taken
 
 _logger = logging.getLogger(__name__)
 
@@ -45,12 +41,7 @@ class Limits:
 
 
 class Gateway:
-    """Finds the worker for each request and passes the request through.
-
-    route → ready worker with room: at once; else: wait for the load, and for its turn, as long as
-    the client does, or 429 where too many wait; answer of the worker → client; worker died → 503;
-    silent worker → 504 and a report.
-    """
+    """Answers each request: predictions by a worker, the questions about models by itself."""
 
     def __init__(self, router: Router, limits: Limits) -> None:
         self._router = router
@@ -69,7 +60,7 @@ class Gateway:
         try:
             route = _find(scope)
             if route.kind in WORKER_PATHS:
-                await self._predict(route, call)
+                await Prediction(self._finder, route, call, self._limits.request_timeout).run()
             else:
                 await call.answer(*await self._info.answer(route, call))
         except ClientGone:
@@ -89,61 +80,6 @@ class Gateway:
         # client that its answer is not whole.
         _logger.warning("answer cut short", extra={"path": scope["path"], "reason": str(error)})
 
-    async def _predict(self, route: Route, call: Call) -> None:
-        body = call.body
-        body.check_declared()
-        keep_alive = call.keep_alive()
-        patience = Patience(body, self._limits.request_timeout)
-        patience.start()
-        worker = None
-        try:
-            await body.fill(BUFFERED)
-            worker = self._finder.take(route) or await self._turn(route, patience)
-            completed = False
-            try:
-                if keep_alive is not None:
-                    self._router.keep_alive(worker, keep_alive)
-                await self._relay(worker, WORKER_PATHS[route.kind], call, patience)
-                completed = True
-            finally:
-                worker.end(completed)
-        except asyncio.CancelledError:
-            reason = patience.verdict()
-            if reason is None:
-                raise
-            raise self._explain(reason, call, worker) from None
-        except WorkerDied as error:
-            patience.stop()
-            if call.started or worker is None:
-                raise
-            raise await explained(error, worker) from error
-        finally:
-            patience.stop()
-
-    async def _relay(self, worker: Worker, path: bytes, call: Call, patience: Patience) -> None:
-        body = call.body
-        patience.moved()
-        response = await worker.upstream.exchange(
-            b"POST",
-            path,
-            call.headers,
-            body.take(),
-            None if body.complete else _moving(body.rest(), patience),
-        )
-        try:
-            await call.pass_on(response, worker.uid, patience)
-        finally:
-            response.close()
-
-    async def _turn(self, route: Route, patience: Patience) -> Worker:
-        # How long a load may take is the fleet's business; a client that goes takes back its wish.
-        patience.stop()
-        patience.watch_client()
-        worker = await self._finder.turn(route)
-        patience.stop()
-        patience.start()
-        return worker
-
     async def _ensure_ready(self, route: Route, call: Call) -> None:
         """Load a model for one who asks about it."""
         patience = Patience(call.body, self._limits.request_timeout)
@@ -154,19 +90,9 @@ class Gateway:
             reason = patience.verdict()
             if reason is None:
                 raise
-            raise self._explain(reason, call, None) from None
+            raise reason from None
         finally:
             patience.stop()
-
-    def _explain(self, reason: Reason, call: Call, worker: Worker | None) -> Exception:
-        if not isinstance(reason, Stalled):
-            return reason
-        seconds = f"{self._limits.request_timeout:g} s"
-        if call.body.waiting:
-            return TimedOut(f"the client sent nothing of its body for {seconds}; send it faster")
-        if call.sending:
-            return TimedOut(f"the client read nothing of its answer for {seconds}")
-        return self._finder.hung(worker)
 
 
 def _find(scope: Scope) -> Route:
@@ -179,9 +105,3 @@ def _find(scope: Scope) -> Route:
             allow=route.methods,
         )
     return route
-
-
-async def _moving(pieces: AsyncIterator[bytes], patience: Patience) -> AsyncIterator[bytes]:
-    async for piece in pieces:
-        patience.moved()
-        yield piece

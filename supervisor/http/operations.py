@@ -93,6 +93,11 @@ KEEP_ALIVE: Final = Header(
     "how long the model stays after this request: a duration, or a negative one for always",
     re.compile(r"\s*-?\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*(ms|s|m|h|d)?\s*", re.ASCII),
 )
+REQUEST_TIMEOUT: Final = Header(
+    "X-Request-Timeout",
+    "seconds within which the whole answer is wanted",
+    re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII),
+)
 JSON_SIZE: Final = Header(
     "Inference-Header-Content-Length",
     "bytes of the JSON that binary tensors follow",

@@ -1,4 +1,4 @@
-"""How long a request waits: it ends when the client goes, or when nothing moves for too long."""
+"""How long a request waits: until its client goes, its time is up, or nothing moves for long."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .request_body import RequestBody
 
 GRACE: Final = 0.02  # seconds before a task is spent on watching for the client's going
-
-
 HELD: Final = 1024 * 1024  # bytes of a body that may wait here while its model is loaded
 
 
@@ -21,19 +19,25 @@ class Stalled(Exception):
     """Nothing has moved for as long as it may take."""
 
 
-Reason = ClientGone | Stalled | TooLarge
+class Overdue(Exception):
+    """The time that the client gave for the whole request is up."""
+
+
+Reason = ClientGone | Stalled | Overdue | TooLarge
 
 
 class Patience:
     """Watches over the current task and cancels what it waits for.
 
-    Most requests are over within GRACE and cost one timer. `limit` is in seconds. After a
-    CancelledError, `verdict` says whether it was ours and why.
+    Most requests are over within GRACE and cost one timer. `limit` is how many seconds may pass
+    without anything moving, `time_limit` how many the whole request may take from now on, if that
+    is bounded. After a CancelledError, `verdict` says whether it was ours and why.
     """
 
     __slots__ = (
         "_body",
         "_deadline",
+        "_end_timer",
         "_limit",
         "_loop",
         "_reason",
@@ -42,7 +46,7 @@ class Patience:
         "_watcher",
     )
 
-    def __init__(self, body: RequestBody, limit: float) -> None:
+    def __init__(self, body: RequestBody, limit: float, time_limit: float | None = None) -> None:
         self._body = body
         self._limit = limit
         self._loop = asyncio.get_running_loop()
@@ -51,6 +55,9 @@ class Patience:
         self._reason: Reason | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
+        if time_limit is not None:
+            self._end_timer = self._loop.call_later(time_limit, self._end, Overdue())
 
     def start(self) -> None:
         """Begin to count: from now, something must move within the limit."""
@@ -67,14 +74,21 @@ class Patience:
         if self._watcher is None:
             self._watcher = self._loop.create_task(self._watch())
 
-    def stop(self) -> None:
-        """Watch no more, until it is started again. Must be called in the end."""
+    def pause(self) -> None:
+        """Watch over nothing but the time of the whole request, until it is started again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._watcher is not None:
             self._watcher.cancel()
             self._watcher = None
+
+    def stop(self) -> None:
+        """Watch no more. Must be called in the end."""
+        self.pause()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
 
     def verdict(self) -> Reason | None:
         """Return why the task was cancelled, None if it was not by this object alone."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import (
+    DeadlineExceeded,
     DoesNotFit,
     Held,
     Hung,
@@ -20,7 +21,7 @@ from ..errors import (
     UnknownModel,
     WorkerDied,
 )
-from .operations import JSON_SIZE, JSON_TYPE, KEEP_ALIVE, Operation
+from .operations import JSON_SIZE, JSON_TYPE, KEEP_ALIVE, REQUEST_TIMEOUT, Operation
 from .problem import BadRequest, Busy
 from .protocol_shapes import (
     ProtocolError,
@@ -72,6 +73,7 @@ _PREDICTING: Final[Raised] = (
     BadRequest,
     TooLarge,
     QueueFull,
+    DeadlineExceeded,
     Hung,
     WorkerDied,
 )
@@ -118,7 +120,7 @@ def _predicts(
         {JSON_TYPE: body} | dict.fromkeys(others, bytes),
         _PREDICTING,
         _REFUSED,
-        (KEEP_ALIVE, *headers),
+        (REQUEST_TIMEOUT, KEEP_ALIVE, *headers),
     )
 
 

@@ -39,6 +39,7 @@ STATUS: Final = {
     "prepare_failed": 503,
     "cache_failed": 503,
     "timeout": 504,
+    "deadline_exceeded": 504,
     "hung": 504,
     "does_not_fit": 507,
 }

@@ -81,7 +81,11 @@ class Router(Protocol):
         ...
 
     def report_hung(self, worker: Any) -> None:
-        """Say that a request got no answer in time."""
+        """Say that a request got no answer in the time that any may take."""
+        ...
+
+    def report_overdue(self, worker: Any) -> None:
+        """Say that a request got no answer in the time that its client had."""
         ...
 
     def keep_alive(self, worker: Any, seconds: float) -> None:

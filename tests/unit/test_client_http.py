@@ -415,6 +415,14 @@ def test_an_answer_that_takes_too_long(server: Server) -> None:
         gate.set()
 
 
+def test_a_prediction_tells_how_long_it_may_take(server: Server, client: Client) -> None:
+    server.say("POST /v1/models/m:predict", {"predictions": [1]})
+    client.predict_json("m", {"instances": [1]}, timeout=2)
+    assert server.seen[-1][2]["X-Request-Timeout"] == "2.000"
+    client.predict_json("m", {"instances": [1]})
+    assert "X-Request-Timeout" not in server.seen[-1][2]
+
+
 @pytest.mark.parametrize("url", ["localhost:8501", "ftp://h", "http://", "nonsense"])
 def test_a_url_that_is_none(url: str) -> None:
     with pytest.raises(InvalidRequest, match="not the URL of a supervisor"):
