@@ -82,6 +82,23 @@ def choice() -> keras.Model:
     return keras.Model(inputs, [keras.ops.argmax(x, axis=-1), x > 0])
 
 
+def nested() -> keras.Model:
+    inputs, dense = keras.Input((4,), name="x"), layers.Dense(3, name="dense")
+    outputs = [[dense(inputs)], {"again": dense(inputs * 2), "same": inputs}]
+    return keras.Model([inputs], outputs)
+
+
+def quantised() -> keras.Model:
+    model = keras.Sequential([keras.Input((16,)), layers.Dense(64), layers.Dense(128)])
+    model.quantize("int8")
+    return model
+
+
+def words() -> keras.Model:
+    inputs = keras.Input((1,), dtype="string", name="word")
+    return keras.Model(inputs, layers.StringLookup(vocabulary=["cat", "dog"])(inputs))
+
+
 KERAS = {
     "wide": wide,
     "wide_float16": lambda: wide_of("float16"),
@@ -98,6 +115,13 @@ KERAS = {
     "attention": attention,
     "shared": shared,
     "choice": choice,
+    "nested": nested,
+    "quantised": quantised,
+    "hashed": lambda: keras.Sequential([keras.Input((2,), dtype="string"), layers.Hashing(16)]),
+    "images_in_steps": lambda: keras.Sequential(
+        [keras.Input((4, 9, 9, 2)), layers.ConvLSTM2D(8, 3)]
+    ),
+    "words": words,
     "stateful_rnn": lambda: keras.Sequential(
         [keras.Input(batch_shape=(2, 3, 5)), layers.LSTM(4, stateful=True)]
     ),
@@ -108,7 +132,7 @@ def randomise(model: keras.Model) -> None:
     """Give the weights of normalisations and biases values that are not 0 and 1."""
     generator = np.random.default_rng(1)
     for weight in model.weights:
-        if len(weight.shape) == 1 and weight.dtype != "uint32":
+        if len(weight.shape) == 1 and "int" not in weight.dtype:
             weight.assign(generator.uniform(0.5, 1.5, weight.shape))
 
 
@@ -122,8 +146,29 @@ for name, make in KERAS.items():
         made.export(FOLDER / "wide_saved_model", verbose=False)
 
 
+NUMBERS = (
+    "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool float16 bfloat16 float32 float64 "
+    "complex64 complex128"
+)
+DTYPES = [tf.as_dtype(name) for name in (*NUMBERS.split(), "string")]
+
+
 def spec(*shape: int | None, dtype: tf.DType = tf.float32, name: str = "x") -> tf.TensorSpec:
     return tf.TensorSpec(shape, dtype, name=name)
+
+
+class Queue(tf.saved_model.experimental.TrackableResource):
+    """A resource that is neither a variable nor a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        assert self.resource_handle is not None  # made now, so that no function makes one
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shared_name="queue")
+
+    def _initialize(self) -> None:
+        """Nothing: it starts empty."""
 
 
 class Functions(tf.Module):
@@ -137,6 +182,14 @@ class Functions(tf.Module):
         self.constant = tf.constant(numbers.T)
         initializer = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2])
         self.table = tf.lookup.StaticHashTable(initializer, -1)
+        words = FOLDER / "words.txt"
+        words.write_text("a\nb\n")
+        whole, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+        lines = tf.lookup.TextFileInitializer(str(words), tf.string, whole, tf.int64, number)
+        self.file = tf.lookup.StaticHashTable(lines, -1)
+        self.learned = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+        self.queue = Queue()
+        self.generator = tf.random.Generator.from_seed(1)
 
     @tf.function(input_signature=[spec(None, 40)])
     def forwards(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -203,6 +256,54 @@ class Functions(tf.Module):
     def looks_up(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": self.table.lookup(x)}
 
+    @tf.function(input_signature=[spec(None, dtype=tf.string)])
+    def looks_up_in_a_file(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": self.file.lookup(x)}
+
+    @tf.function(input_signature=[spec(None, dtype=tf.string)])
+    def looks_up_what_was_learned(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": self.learned.lookup(x)}
+
+    @tf.function(input_signature=[spec(None)])
+    def queues(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        size = tf.raw_ops.QueueSizeV2(handle=self.queue.resource_handle)
+        return {"y": x + tf.cast(size, tf.float32)}
+
+    @tf.function(input_signature=[spec(None)])
+    def generates(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": x + self.generator.normal([1])}
+
+    @tf.function(input_signature=[spec(None)])
+    def draws_the_same(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": x + tf.random.stateless_normal([1], [1, 2])}
+
+    @tf.function(input_signature=[spec(None)])
+    def calls_python(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": tf.numpy_function(np.negative, [x], tf.float32)}
+
+    @tf.function(input_signature=[spec(None, 40)])
+    def ragged(self, x: tf.Tensor) -> dict[str, tf.RaggedTensor]:
+        return {"y": tf.RaggedTensor.from_row_lengths(x, [tf.shape(x)[0]])}
+
+    @tf.function(input_signature=[spec(None, 40)])
+    def ragged_inside(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        rows = tf.RaggedTensor.from_tensor(x @ self.matrix, tf.range(tf.shape(x)[0]) % 30)
+        sums = tf.reduce_sum(rows, axis=1)
+        return {"numbers": rows.flat_values, "splits": rows.row_splits, "sums": sums}
+
+    @tf.function(input_signature=[spec(None, dtype=dtype, name=dtype.name) for dtype in DTYPES])
+    def dtypes(self, *tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {tensor.dtype.name: tf.concat([tensor, tensor], 0) for tensor in tensors}
+
+    @tf.function(input_signature=[spec(None, dtype=tf.int32), spec(None, dtype=tf.uint8, name="z")])
+    def integers(self, x: tf.Tensor, z: tf.Tensor) -> dict[str, tf.Tensor]:
+        bits = tf.bitwise.bitwise_and(z, tf.constant(5, tf.uint8))
+        return {"difference": x * 3 - tf.cast(z, tf.int32), "bits": bits, "quotient": x // 7}
+
+    @tf.function(input_signature=[])
+    def no_inputs(self) -> dict[str, tf.Tensor]:
+        return {"y": self.matrix * 2.0}
+
     @tf.function(input_signature=[spec(None)])
     def draws(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": x + tf.random.uniform([1])}
@@ -225,12 +326,13 @@ class Functions(tf.Module):
 
 
 functions = Functions()
-SIGNATURES = ["forwards", "there_and_back", "gathers", "loops", "branches", "asserts", "texts"]
-SIGNATURES += ["waves", "plain", "counts", "scatters", "looks_up", "draws", "prints", "writes"]
-SIGNATURES += ["parses"]
-for name in SIGNATURES:
+NAMES = """forwards there_and_back gathers loops branches asserts texts waves plain counts scatters
+looks_up looks_up_in_a_file looks_up_what_was_learned queues generates draws_the_same calls_python
+ragged_inside dtypes integers no_inputs draws prints writes parses"""
+for name in NAMES.split():
     signatures = {"serving_default": getattr(functions, name)}
     tf.saved_model.save(functions, FOLDER / name, signatures=signatures)
 both = {"serving_default": functions.forwards, "back": functions.there_and_back}
 tf.saved_model.save(functions, FOLDER / "both", signatures=both)
 tf.saved_model.save(functions, FOLDER / "one_counts", {**both, "counts": functions.counts})
+tf.saved_model.save(functions, FOLDER / "one_ragged", {**both, "ragged": functions.ragged})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,28 +12,37 @@ from typing import Any
 
 import keras
 import numpy as np
+import psutil
 import pytest
+
+from tests.tensorflow.conftest import made_by
 
 pytestmark = pytest.mark.tensorflow
 
 PROGRAM = Path(__file__).with_name("fork_prepared.py")
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 SOURCES = ("wide.keras", "wide.h5", "wide_saved_model")
+LARGE_MEMORY, LARGE_DISK = 10 * 10**9, 6 * 10**9  # bytes: what a model of 2.25 GB takes
 
 
-@pytest.fixture(scope="module")
-def reports(kinds: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the process that loaded each prepared model saw."""
-    folder = tmp_path_factory.mktemp("prepared")
+def prepared_in_forks(folder: Path, *sources: Path) -> list[dict[str, Any]]:
+    """Return what the process that loaded each prepared model saw."""
     result = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), *(str(kinds / name) for name in SOURCES)],
+        [sys.executable, str(PROGRAM), str(folder), *map(str, sources)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         env={**os.environ, **ONE_THREAD},
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def reports(kinds: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The reports on SOURCES."""
+    folder = tmp_path_factory.mktemp("prepared")
+    return prepared_in_forks(folder, *(kinds / name for name in SOURCES))
 
 
 def test_the_first_answer_of_each_fork_is_right(reports: list[dict[str, Any]], kinds: Path) -> None:
@@ -50,3 +60,22 @@ def test_the_weights_stay_pages_of_the_file(reports: list[dict[str, Any]]) -> No
 
 def test_a_load_imports_nothing_that_the_parent_could_have(reports: list[dict[str, Any]]) -> None:
     assert [report["imported"] for report in reports] == [[], [], []]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(
+    psutil.virtual_memory().available < LARGE_MEMORY, reason="needs 10 GB of free memory"
+)
+def test_a_model_over_2_gib_is_prepared_and_mapped(tmp_path: Path) -> None:
+    """Protobuf ends at 2 GiB, and 31 bits do."""
+    if shutil.disk_usage(tmp_path).free < LARGE_DISK:
+        pytest.skip("needs 6 GB of free disk")
+    try:
+        source = made_by("make_large.py", tmp_path) / "large"
+        (report,) = prepared_in_forks(tmp_path, source)
+        assert (tmp_path / "0" / "weights.bin").stat().st_size > 2**31
+    finally:
+        for folder in ("large", "0"):
+            shutil.rmtree(tmp_path / folder, ignore_errors=True)
+    assert report["outputs"] == {"first": [[1.0] * 64], "last": [[8_799_999.0] * 64]}
+    assert report["copied_weights"] == 0
