@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from modelsup.client import (
     DoesNotFit,
@@ -20,8 +21,6 @@ from modelsup.client import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import psutil
 
     from tests.conftest import Supervisor
 
@@ -74,7 +73,8 @@ def loads_prepared(supervisor: Supervisor, model: str = "m") -> bool:
 def preparing_process(supervisor: Supervisor) -> psutil.Process:
     """Return the process that stands at its gate now, making a form."""
     served = {worker.pid for worker in supervisor.client.workers()}
-    busy = [p for p in supervisor.tree() if p.nice() >= 10 and p.pid not in served]
+    usual = psutil.Process(supervisor.pid).nice()
+    busy = [p for p in supervisor.tree() if p.nice() > usual and p.pid not in served]
     (process,) = busy
     return process
 
