@@ -69,7 +69,9 @@ def main() -> int:
 def _started() -> Iterator[LocalSupervisor]:
     with ExitStack() as stack:
         with step("Start modelsup and import TensorFlow once, in the forkserver"):
-            supervisor = stack.enter_context(local_supervisor("--preload", "tensorflow"))
+            # Preparing goes on after an unload, so its process would count as left behind.
+            options = ("--preload", "tensorflow", "--prepare", "off")
+            supervisor = stack.enter_context(local_supervisor(*options))
         yield supervisor
 
 

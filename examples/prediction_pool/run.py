@@ -94,7 +94,8 @@ def pool_application(task: Task, settings: Settings, folder: Path) -> Iterator[R
 @contextmanager
 def modelsup_application(task: Task, settings: Settings, folder: Path) -> Iterator[Running]:
     """Run a supervisor with the model, and the application in front, until the block ends."""
-    with local_supervisor("--preload", "tensorflow") as supervisor:
+    # The pool's model is not prepared either, and preparing takes memory meanwhile.
+    with local_supervisor("--preload", "tensorflow", "--prepare", "off") as supervisor:
         with Client(supervisor.url) as client:
             client.load(MODEL, task.file)
         arguments = (supervisor.url, MODEL, str(settings.threads))

@@ -229,6 +229,14 @@ class Fleet:
             self._prepare_soon(entry)
         return self.model(name), known is None
 
+    def _said(
+        self, name: str, source: str | None, runtime: str | None, options: Options | None
+    ) -> CatalogueEntry:
+        """Return the entry of a model, with what a wish for it says besides."""
+        if source is not None or runtime is not None or options is not None:
+            self.put_model(name, source, runtime, options)
+        return self._catalogue.get(name)
+
     def remove_model(self, name: str) -> None:
         """Forget a model. Raises UnknownModel, or StillLoaded."""
         self._catalogue.get(name)
@@ -252,9 +260,7 @@ class Fleet:
         The load goes on if the caller stops waiting. Raises SupervisorError.
         """
         started = self._services.clock.monotonic()
-        if source is not None or runtime is not None or options is not None:
-            self.put_model(name, source, runtime, options)
-        entry = self._catalogue.get(name)
+        entry = self._said(name, source, runtime, options)
         slot = await self._slots.get(entry, None)
         already = slot.current is not None and slot.current.state is State.READY
         if already:
@@ -363,9 +369,7 @@ class Fleet:
 
         The making goes on if the caller stops waiting. Raises SupervisorError.
         """
-        if source is not None or runtime is not None or options is not None:
-            self.put_model(name, source, runtime, options)
-        entry = self._catalogue.get(name)
+        entry = self._said(name, source, runtime, options)
         made = self._spawn(self._slots.prepare(entry))
         done, _ = await asyncio.wait({made}, timeout=wait)
         if not done:
@@ -396,9 +400,8 @@ class Fleet:
         Raises SupervisorError; Superseded when a later swap or release of this client came first.
         """
         started = self._services.clock.monotonic()
-        if source is not None or runtime is not None or options is not None:
-            self.put_model(name, source, runtime, options)
-        slot = await self._slots.get(self._catalogue.get(name), None, client if private else "")
+        entry = self._said(name, source, runtime, options)
+        slot = await self._slots.get(entry, None, client if private else "")
         slot.forget_failure()
         old = self._worker_of(client)
         worker = await self._ready_for_swap(client, slot, wait)

@@ -228,7 +228,7 @@ def test_exit_7_timed_out_and_the_load_goes_on(
     assert "ready" in shared_supervisor.run("load", "slow").stdout
     hang = {"signature_name": "command", "inputs": {"command": [f"gate:{gate}"]}}
     said = refused(shared_supervisor, 7, "predict", "slow", json.dumps(hang), "--timeout", "50ms")
-    assert "did not answer within 0.05 s" in said
+    assert "the 0.05 s of the request are up" in said
     with gate.open("wb"):
         pass
 
