@@ -23,7 +23,7 @@ EXIT_BAD_LAUNCH: Final = 4  # the spec or the descriptors were unusable
 GO_ON: Final = signal.SIGUSR1
 
 # The form of a prepared model: raise it with any change to the files that one has.
-PREPARED_FORMAT: Final = 1
+PREPARED_FORMAT: Final = 2
 MANIFEST_NAME: Final = "manifest.json"
 
 Stage = Literal["loading", "warming", "ready", "failed", "prepared"]

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 import pytest
-from modelsup.worker.runtimes import prepared_folding, prepared_freezing, private_tensorflow
+from modelsup.worker.runtimes import (
+    prepared_folding,
+    prepared_freezing,
+    prepared_loading,
+    private_tensorflow,
+)
 from modelsup.worker.runtimes.base import NotPreparable
-from modelsup.worker.runtimes.prepared_layout import ALIGNMENT, FUNCTIONS, INDEX, WEIGHTS, Weight
+from modelsup.worker.runtimes.prepared_layout import (
+    ALIGNMENT,
+    FUNCTIONS,
+    INDEX,
+    WEIGHTS,
+    read_index,
+    write_index,
+)
 from modelsup.worker.runtimes.prepared_weights import MAPPED, WeightsWriter, map_weights
 from modelsup.worker.runtimes.tensorflow import TensorFlowRuntime
 
@@ -60,7 +72,8 @@ def test_a_weight_comes_back_as_it_was(tmp_path: Path, dtype: str, shape: tuple[
         writer = WeightsWriter(stream)
         writer.add("uint8", np.ones(1, "uint8"))  # so that the next does not start at 0
         position = writer.add(dtype, array)
-    tensor = map_weights(tmp_path, writer.weights)[position]
+        end = stream.tell()
+    tensor = map_weights(tmp_path, writer.weights, end)[position]
     assert tensor.dtype.name == dtype
     np.testing.assert_array_equal(tensor.numpy(), array)
 
@@ -80,12 +93,6 @@ def test_equal_weights_are_written_once_and_aligned(tmp_path: Path) -> None:
     assert [weight.offset % ALIGNMENT for weight in writer.weights] == [0, 0, 0, 0]
 
 
-def test_a_file_of_weights_that_is_too_short_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / WEIGHTS).write_bytes(bytes(8))
-    with pytest.raises(TypeError, match="too small"):
-        map_weights(tmp_path, [Weight("float32", (2, 2), 0)])
-
-
 @pytest.mark.parametrize("name", [INDEX, FUNCTIONS, WEIGHTS])
 def test_a_missing_file_is_an_error(spec: LaunchSpec, wide: Path, name: str) -> None:
     (wide / name).unlink()
@@ -93,11 +100,49 @@ def test_a_missing_file_is_an_error(spec: LaunchSpec, wide: Path, name: str) -> 
         RUNTIME.load_prepared(spec, wide)
 
 
-def test_the_form_of_another_release_is_refused(spec: LaunchSpec, wide: Path) -> None:
-    index = json.loads((wide / INDEX).read_text())
-    (wide / INDEX).write_text(json.dumps({**index, "made_by": "TensorFlow 2.1 with oneDNN=0"}))
-    with pytest.raises(NotPreparable, match=r"prepared by TensorFlow 2\.1 .* and this is"):
+@pytest.mark.parametrize("name", [INDEX, FUNCTIONS])
+def test_a_change_of_any_byte_is_noticed(spec: LaunchSpec, wide: Path, name: str) -> None:
+    content = (wide / name).read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        (wide / name).write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"{name} is damaged"):
+            RUNTIME.load_prepared(spec, wide)
+    (wide / name).write_bytes(content)
+    RUNTIME.load_prepared(spec, wide)
+
+
+@pytest.mark.parametrize("name", [INDEX, FUNCTIONS, WEIGHTS])
+def test_a_file_of_another_length_is_refused(spec: LaunchSpec, wide: Path, name: str) -> None:
+    size = (wide / name).stat().st_size
+    for length in (size + 1, size - 1, size // 2, 64, 1, 0):
+        os.truncate(wide / name, length)
+        with pytest.raises(ValueError, match=f"{name} (is damaged|has {length} bytes, not {size})"):
+            RUNTIME.load_prepared(spec, wide)
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        (r"TensorFlow \S+", "TensorFlow 2.1"),
+        (r"oneDNN=\S+", "oneDNN=other"),
+        (r"format \d+", "format 0"),
+    ],
+)
+def test_the_form_of_another_release_is_refused(
+    spec: LaunchSpec, wide: Path, part: str, other: str
+) -> None:
+    index = read_index(wide)
+    write_index(wide, replace(index, made_by=re.sub(part, other, index.made_by)))
+    with pytest.raises(NotPreparable, match=f"prepared by .*{other}.*, and this is .*{part}"):
         RUNTIME.load_prepared(spec, wide)
+
+
+def test_the_form_for_a_cpu_is_refused_on_a_gpu(wide: Path) -> None:
+    """It has operations that only a CPU knows."""
+    with pytest.raises(NotPreparable, match="prepared for a cpu, and this is a gpu"):
+        prepared_loading.load(wide, on_gpu=True)
 
 
 @pytest.mark.parametrize("gone", ["tensorflow.python.eager.execute:gone", "tensorflow.gone:x"])

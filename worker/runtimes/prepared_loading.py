@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from . import private_tensorflow
 from .base import NotPreparable
-from .prepared_layout import FUNCTIONS, read_index
+from .prepared_layout import read_functions, read_index
 from .prepared_weights import map_weights
 from .tensorflow_functions import ServingFunction, TensorFlowModel
 
@@ -24,15 +24,18 @@ def load(folder: Path, *, on_gpu: bool) -> TensorFlowModel:
     """Return the model that was prepared into `folder`.
 
     On a GPU its weights are copied there; else they stay pages of the file. Raises NotPreparable
-    for another TensorFlow than made it, OSError, and other errors on files of another form.
+    for another TensorFlow or device than it was made for, OSError, and ValueError on files that
+    are damaged. What is damaged inside of the weights is not noticed.
     """
     private_tensorflow.probe(private_tensorflow.FOR_LOADING)
     index = read_index(folder)
     this = private_tensorflow.identity()
     if index.made_by != this:
         raise NotPreparable(f"It was prepared by {index.made_by}, and this is {this}.")
-    graph = tf.compat.v1.GraphDef.FromString((folder / FUNCTIONS).read_bytes())
-    weights = map_weights(folder, index.weights)
+    if on_gpu and index.device != "gpu":
+        raise NotPreparable(f"It was prepared for a {index.device}, and this is a gpu.")
+    graph = tf.compat.v1.GraphDef.FromString(read_functions(folder, index))
+    weights = map_weights(folder, index.weights, index.weights_bytes)
     if on_gpu:
         with tf.device(GPU):
             weights = [tf.identity(weight) for weight in weights]

@@ -11,7 +11,7 @@ from . import prepared_loading, private_tensorflow
 from .base import NotPreparable
 from .prepared_folding import fold, split
 from .prepared_freezing import CannotFreeze, FrozenGraph, freeze
-from .prepared_layout import FUNCTIONS, WEIGHTS, Function, Index, write_index
+from .prepared_layout import FUNCTIONS, WEIGHTS, Function, Index, digest_of, write_index
 from .prepared_verifying import verify
 from .prepared_weights import WeightsWriter
 
@@ -33,8 +33,17 @@ def make(model: TensorFlowModel, folder: Path, *, for_gpu: bool) -> None:
         functions = tuple(
             _add(function, writer, library, for_gpu=for_gpu) for function in model.functions
         )
-    (folder / FUNCTIONS).write_bytes(library.SerializeToString())
-    write_index(folder, Index(private_tensorflow.identity(), functions, tuple(writer.weights)))
+    definitions = library.SerializeToString()
+    (folder / FUNCTIONS).write_bytes(definitions)
+    index = Index(
+        made_by=private_tensorflow.identity(),
+        device="gpu" if for_gpu else "cpu",
+        functions_digest=digest_of(definitions),
+        weights_bytes=(folder / WEIGHTS).stat().st_size,
+        functions=functions,
+        weights=tuple(writer.weights),
+    )
+    write_index(folder, index)
     verify(model, prepared_loading.load(folder, on_gpu=False))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -49,16 +50,19 @@ class WeightsWriter:
         return self._positions[key]
 
 
-def map_weights(folder: Path, weights: Sequence[Weight]) -> list[Any]:
+def map_weights(folder: Path, weights: Sequence[Weight], size: int) -> list[Any]:
     """Return the weights as tensors whose memory is the file's pages.
 
     Processes that map one file share its pages. The map is private and writable, for DLPack
     refuses memory that may not be written to; nothing does write to it. Raises OSError, and
-    ValueError where the file is too short.
+    ValueError where the file does not have its `size` in bytes.
     """
-    if not weights:
-        return []
     with (folder / WEIGHTS).open("rb") as stream:
+        found = os.fstat(stream.fileno()).st_size
+        if found != size:
+            raise ValueError(f"{WEIGHTS} has {found} bytes, not {size}")
+        if not weights:
+            return []
         mapped = mmap.mmap(
             stream.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
+from ..contract import PREPARED_FORMAT
 from .base import NotPreparable
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def identity() -> str:
 
     Without oneDNN there are fewer fused operations.
     """
-    return f"TensorFlow {tf.__version__} with oneDNN={os.environ.get(ONEDNN, 'default')}"
+    one_dnn = os.environ.get(ONEDNN, "default")
+    return f"TensorFlow {tf.__version__} with oneDNN={one_dnn} in format {PREPARED_FORMAT}"
 
 
 def optimize(graph: Any, keep: Sequence[str], passes: Sequence[str]) -> Any:
