@@ -70,7 +70,7 @@ def _kills(client: Client, rounds: int) -> list[float]:
     """Kill a worker that hangs in a request; the time until that request is answered."""
 
     def once() -> float:
-        client.load("killed", runtime="echo")
+        client.load("killed", runtime="echo", retry=False)
         pid = _pid(client)
         with ThreadPoolExecutor(1) as pool:
             waiter = pool.submit(_answered, client, "hang")
@@ -109,7 +109,7 @@ def _eaters(client: Client, rounds: int) -> list[float]:
     """Let a worker eat past its limit; the time from the request to the end of its process."""
 
     def once() -> float:
-        client.load("killed", runtime="echo", ram=LIMIT)
+        client.load("killed", runtime="echo", ram=LIMIT, retry=False)
         process = os.pidfd_open(_pid(client))
         started = time.perf_counter()
         _answered(client, f"leak:{EATEN}", "hang")

@@ -153,6 +153,11 @@ _LOAD_OPTIONS: Final = (
         help="Most requests that wait for it; further ones are refused.",
     ),
     click.option(
+        "--retry/--no-retry",
+        default=None,
+        help="Send a request once more whose worker died before it answered, or do not.",
+    ),
+    click.option(
         "--prepare",
         type=click.Choice(["auto", "now", "off"]),
         help="Make a form that loads faster: after the first load, at once, or never.",
@@ -180,6 +185,7 @@ _OPTION_NAMES: Final = (
     "preferred_batch_sizes",
     "max_concurrency",
     "max_queue",
+    "retry",
     "prepare",
 )
 

@@ -26,6 +26,7 @@ class Options(TypedDict, total=False):
     for others to share its call, unless that has one of the `preferred_batch_sizes` before.
     A worker gets `max_concurrency` requests at once, any number if that is 0 or not given. Where
     `max_queue` of them wait, further ones are refused: `Busy`.
+    `retry=False` sends no request once more whose worker died before it answered.
     `prepare` says when the form of it that loads faster is made: "auto", after its first load,
     "now" or "off".
 
@@ -50,6 +51,7 @@ class Options(TypedDict, total=False):
     preferred_batch_sizes: list[int]
     max_concurrency: int
     max_queue: int
+    retry: bool
     prepare: Literal["auto", "now", "off"]
     labels: dict[str, str]
     image: dict[str, Any]

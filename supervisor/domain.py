@@ -34,6 +34,7 @@ class Options:
     preferred_batch_sizes: list[int] | None = None  # rows; empty: what pays
     max_concurrency: int | None = None  # requests at its worker at once; 0: any number
     max_queue: int | None = None  # requests that wait for it
+    retry: bool | None = None  # a request whose worker died goes to another one, once
     prepare: Prepare | None = None
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input

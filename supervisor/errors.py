@@ -113,6 +113,10 @@ class WorkerDied(SupervisorError):
     retry_after = 1.0
 
 
+class NotSent(WorkerDied):
+    """The worker took no connection, so that it has seen nothing of the request."""
+
+
 class LoadFailed(SupervisorError):
     """A model that could not be loaded; `failure` has the cause and the last log lines."""
 

@@ -148,7 +148,7 @@ class LocalHandle:
 
     def go_on(self) -> None:
         """Let a worker go on that stands still so that its GPU context can be measured."""
-        if not self._ended():
+        if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, GO_ON)
 
@@ -163,14 +163,16 @@ class LocalHandle:
             self._guard.kill()
 
     def _signal_group(self, number: signal.Signals) -> None:
-        if self._ended():
+        if self.ended:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)  # no group yet in a child that has not run: next line
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
-    def _ended(self) -> bool:
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, be it collected or not."""
         if self._exit.done():
             return True
         poll = select.poll()
@@ -179,7 +181,7 @@ class LocalHandle:
 
     def memory(self) -> Memory | None:
         """Measure the worker's own host memory; None when it is gone."""
-        return None if self._ended() else process_memory(self.pid)
+        return None if self.ended else process_memory(self.pid)
 
     def dispose(self) -> None:
         """Remove what the worker leaves: descriptors, orphans, temporary folder."""

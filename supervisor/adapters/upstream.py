@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelsup.worker.contract import SECRET_HEADER
 
-from ..errors import WorkerDied
+from ..errors import NotSent, WorkerDied
 from .http_connection import Connection, NoAnswer, Response
 from .http_headers import declared_length, request_head
 
@@ -46,19 +46,23 @@ class HttpUpstream:
         """Send one request and return once the head of its answer is here.
 
         `body` is all of it when `more` is None, else its beginning. Not for HEAD. Raises
-        WorkerDied when the worker is not reachable or ends the connection first, Invalid for
-        headers that cannot be sent. Cancelling it closes the connection.
+        WorkerDied when the worker is not reachable or ends the connection first, NotSent if it
+        surely has seen nothing of the request, Invalid for headers that cannot be sent. Cancelling
+        it closes the connection.
         """
         start = method + b" " + path + self._own
         if more is not None:
             return await self._exchange_streaming(start, headers, body, more)
         head = request_head(start, headers, len(body))
-        if self._idle:
+        if not self._idle:
+            return await (await self._connect()).exchange(head, body)
+        try:
+            return await self._idle.pop().exchange(head, body)
+        except NoAnswer:  # the worker closed it while it was idle, or died of the request
             try:
-                return await self._idle.pop().exchange(head, body)
-            except NoAnswer:  # the worker closed it while it was idle
-                pass
-        connection = await self._connect()
+                connection = await self._connect()
+            except NotSent as error:
+                raise WorkerDied(str(error)) from error
         return await connection.exchange(head, body)
 
     def close(self) -> None:
@@ -91,7 +95,7 @@ class HttpUpstream:
 
     async def _connect(self) -> Connection:
         if self._closed:
-            raise WorkerDied("the worker is stopping; ask again in a moment")
+            raise NotSent("the worker is stopping; ask again in a moment")
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
@@ -99,7 +103,7 @@ class HttpUpstream:
             )
         except OSError as error:
             self.refused = isinstance(error, ConnectionRefusedError)
-            raise WorkerDied(
+            raise NotSent(
                 f"the worker takes no connection ({error.strerror or error}); ask again in a moment"
             ) from error
         self.refused = False

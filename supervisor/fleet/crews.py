@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..states import State
 from .crew import Crew, Flow, Queue
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Crews:
         """Keep the crew of a slot, and the routes to it, true to the slot."""
         crew, key, worker = self.of(slot), slot.key, slot.current
         crew.flow = self.flow(slot.entry)
-        is_ready = worker is not None and worker.state is State.READY and not self._closed
+        is_ready = worker is not None and worker.serves and not self._closed
         crew.refresh((worker,) if worker is not None and is_ready else ())
         if key.client:
             return

@@ -169,6 +169,11 @@ class Fleet:
             )
         return labels[label]
 
+    def retries(self, worker: Worker) -> bool:
+        """Return whether a request may go to another worker once this one has died of something."""
+        entry = self._catalogue.find(worker.key.model)
+        return entry is None or entry.options.retry is not False
+
     def report_hung(self, worker: Worker) -> None:
         """Take note of a request that got no answer in its time.
 

@@ -72,7 +72,7 @@ class Upstream(Protocol):
 
         `body` is all of it when `more` is None, else its beginning. Hop-by-hop headers and the
         secret are this side's business. Raises WorkerDied when the worker is not reachable or
-        ends the connection first.
+        ends the connection first, NotSent if it surely has seen nothing of the request.
         """
         ...
 
@@ -102,6 +102,11 @@ class Handle(Protocol):
     @property
     def guard(self) -> str | None:
         """What holds it to its limit of host memory, such as "cgroup v2"; None: nothing does."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is known to have ended; `exited` may tell of it a little later."""
         ...
 
     async def exited(self) -> Exit:

@@ -149,9 +149,10 @@ class Slot:
     def ensure_ready(self) -> Coroutine[Any, Any, Worker]:
         """Return a ready worker; the wish counts from this call on, before it is awaited.
 
-        ready                         → it
+        ready, and alive              → it
         starting, loading, warming    → the same one, once it is ready; its failure if it fails
         told to stop                  → a new one, once the old one has ended
+        found dead                    → the next one
         crashed, to be restarted      → the next one
         failed for good               → raises its failure, until the model's files change
         none                          → a new one, once there is room
@@ -168,7 +169,7 @@ class Slot:
                 worker = self.current
                 if worker is None:
                     await self._next()
-                elif worker.state is State.READY:
+                elif worker.serves:
                     return worker
                 elif worker.state in COMING_UP and not worker.told_to_stop:
                     await worker.until_up()

@@ -403,6 +403,8 @@ class Slots:
         crew = self.crews.of(slot)
 
         def on_end() -> None:
+            if not worker.serves:
+                self.crews.update(slot)
             crew.hand_over()
             if not worker.traffic.in_flight:
                 slot.on_requests_ended()

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 LOG_LINES_OF_A_FAILURE: Final = 20
 DEATH_NOTICE: Final = 1.0  # seconds until the end of a process that takes no connection is known
+EXPLANATION: Final = 2 * DEATH_NOTICE  # seconds until it is known why one has failed
 _BAD: Final = frozenset({State.FAILED, State.STUCK, State.LEAKED})
 
 
@@ -72,7 +73,7 @@ class Worker:
         self.traffic = Traffic(self._created)
         self.gpu = GpuMemory(services.devices, spec.device, lambda: self.charges)
         self._told: Failure | None = None
-        self._refused = False  # it took no connection, so it is dead, or no use any more
+        self._lost = False  # it is dead, or takes no connections and is no use any more
         self._launching: asyncio.Timeout | None = None
         self._stop: Stop | None = None
         self._nudge = asyncio.Event()  # a message, a wish to stop, or a verdict has come
@@ -97,10 +98,16 @@ class Worker:
     def end(self, completed: bool) -> None:
         """Count a request out; `completed` says that the whole answer was passed on."""
         self.traffic.end(self._services.clock.monotonic(), completed)
-        if not completed and self.handle is not None and self.handle.upstream.refused:
-            self._refused = True
+        handle = self.handle
+        if not completed and handle is not None and (handle.upstream.refused or handle.ended):
+            self._lost = True
             self._nudge.set()
         self._on_end()
+
+    @property
+    def serves(self) -> bool:
+        """Whether it takes requests: it is ready, and not found dead by one of them."""
+        return self.state is State.READY and not self._lost
 
     def go_on(self) -> None:
         """Let the process load, which stands still now that it has opened its GPU."""
@@ -147,10 +154,10 @@ class Worker:
         return self._receipt
 
     async def until_explained(self) -> Failure | None:
-        """Return why it failed, waiting for DEATH_NOTICE s at most; None if it did not fail."""
+        """Return why it failed, waiting for EXPLANATION s at most; None if it did not fail."""
         if self._stop is None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._explained.wait(), DEATH_NOTICE)
+                await asyncio.wait_for(self._explained.wait(), EXPLANATION)
         return self.failure
 
     def load_error(self) -> LoadFailed | Stopping:
@@ -281,7 +288,7 @@ class Worker:
                 self.condemn(Failure("timeout", message))
                 break
             await self._wait(exited, left)
-            if self._refused and not await _within(exited, DEATH_NOTICE):
+            if self._lost and not await _within(exited, DEATH_NOTICE):
                 self.condemn(Failure("hung", "it takes no connections any more"))
         if self._stop is not None:
             await self._come_down(exited, self._stop)

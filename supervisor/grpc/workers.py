@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from ..errors import WorkerDied
-from ..http.finding import Finder, explained
+from ..http.finding import Finder, Tries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,19 +54,22 @@ class Workers:
 
         Raises SupervisorError. Cancelling it takes the request back.
         """
-        worker = self._finder.take(route) or await self._finder.turn(route)
-        try:
+        tries = Tries(self._finder, repeatable=True)
+        while True:
+            worker = self._finder.take(route) or await self._finder.turn(route)
             completed = False
             try:
                 reply = await self._exchange(worker, path, headers, body)
                 completed = True
+            except TimeoutError:
+                raise self._finder.hung(worker) from None
+            except WorkerDied as error:
+                died = error
+            else:
+                return reply
             finally:
                 worker.end(completed)
-        except TimeoutError:
-            raise self._finder.hung(worker) from None
-        except WorkerDied as error:
-            raise await explained(error, worker) from error
-        return reply
+            await tries.after(died, worker)
 
     async def _exchange(self, worker: Worker, path: bytes, headers: Headers, body: bytes) -> Reply:
         async with asyncio.timeout(self._limit) as patience:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ..errors import Hung, WorkerDied
+from ..errors import Hung, NotSent, WorkerDied
 
 if TYPE_CHECKING:
+    from ..domain import Failure
     from .router import Router, Worker
     from .routes import Route
+
+MOST_DEATHS: Final = 2  # of workers, at one request
 
 
 class Finder:
@@ -51,6 +54,10 @@ class Finder:
         """Set how long a worker stays after its last request; always, if negative."""
         self._router.keep_alive(worker, seconds)
 
+    def retries(self, worker: Worker) -> bool:
+        """Return whether the worker's model wants a request to be sent again if it dies."""
+        return self._router.retries(worker)
+
     def overdue(self, worker: Worker) -> None:
         """Report a worker that gave no answer in the time that the client had."""
         self._router.report_overdue(worker)
@@ -65,7 +72,30 @@ class Finder:
         )
 
 
-async def explained(error: WorkerDied, worker: Worker) -> WorkerDied:
-    """Return the error anew, with why the worker died where that is known after a moment."""
-    why = await worker.until_explained()
-    return WorkerDied(str(error) if why is None else f"{error} ({why.message})")
+class Tries:
+    """Says whether a request may be sent again whose worker has ended before it answered.
+
+    To a worker that died by itself while it had the request: once, for the request may be what
+    it died of. To one that had died before: as often as that happens.
+    """
+
+    def __init__(self, finder: Finder, *, repeatable: bool) -> None:
+        self._finder = finder
+        self._repeatable = repeatable
+        self._deaths = 0  # of workers that had the request
+
+    async def after(self, error: WorkerDied, worker: Worker) -> None:
+        """Return where the request may be sent again; else raise, with why the worker died.
+
+        Waits a moment for that to be known. Raises WorkerDied.
+        """
+        if not isinstance(error, NotSent):
+            self._deaths += 1
+        why = await worker.until_explained()
+        again = self._repeatable and self._deaths < MOST_DEATHS and self._finder.retries(worker)
+        if why is None or not again:
+            raise WorkerDied(self._told(str(error), why)) from error
+
+    def _told(self, text: str, why: Failure | None) -> str:
+        text = text if why is None else f"{text} ({why.message})"
+        return text if self._deaths < MOST_DEATHS else f"at the second try, {text}"

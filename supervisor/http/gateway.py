@@ -1,6 +1,6 @@
 """A raw ASGI application for /v1, /v2 and /clients.
 
-Bodies of predictions pass as bytes; at most a few hundred kilobytes of one request are held at any
+Bodies of predictions pass as bytes; at most one or two megabytes of one request are held at any
 time, so slow clients hold up nobody else.
 """
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from ..errors import TooLarge
 from .request_body import ClientGone
 
 if TYPE_CHECKING:
     from .request_body import RequestBody
 
 GRACE: Final = 0.02  # seconds before a task is spent on watching for the client's going
-HELD: Final = 1024 * 1024  # bytes of a body that may wait here while its model is loaded
 
 
 class Stalled(Exception):
@@ -23,7 +21,7 @@ class Overdue(Exception):
     """The time that the client gave for the whole request is up."""
 
 
-Reason = ClientGone | Stalled | Overdue | TooLarge
+Reason = ClientGone | Stalled | Overdue
 
 
 class Patience:
@@ -70,8 +68,8 @@ class Patience:
         self._deadline = self._loop.time() + self._limit
 
     def watch_client(self) -> None:
-        """Watch for the client's going; for that, up to HELD bytes of the body are read."""
-        if self._watcher is None:
+        """Watch for the client's going, which shows once its body is complete."""
+        if self._watcher is None and self._body.complete:
             self._watcher = self._loop.create_task(self._watch())
 
     def pause(self) -> None:
@@ -107,13 +105,8 @@ class Patience:
             self._body.when_complete(self.watch_client)
 
     async def _watch(self) -> None:
-        try:
-            await self._body.fill(HELD)
-            if self._body.complete:
-                await self._body.client_gone()
-                self._end(ClientGone())
-        except (ClientGone, TooLarge) as reason:
-            self._end(reason)
+        await self._body.client_gone()
+        self._end(ClientGone())
 
     def _end(self, reason: Reason) -> None:
         if self._reason is None and self._task is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..errors import DeadlineExceeded, TimedOut, WorkerDied
-from .finding import explained
+from .finding import Tries
 from .patience import Overdue, Patience, Stalled
+from .request_body import HELD
 from .routes import WORKER_PATHS
 
 if TYPE_CHECKING:
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from .router import Worker
     from .routes import Route
 
-BUFFERED: Final = 256 * 1024  # bytes of a body that are read before a worker is taken
-
 
 class Prediction:
     """Finds the worker for a request and passes the request through.
 
     Ready worker with room: at once; else: wait for the load, and for its turn, as long as the
-    client does; answer of the worker → client; worker died → 503; silent worker → 504 and a
-    report. `limit` is how many seconds may pass without anything moving. Raises BadRequest.
+    client does; answer of the worker → client; worker died before it answered → another one, once,
+    if the whole body is here, then 503; silent worker → 504 and a report.
+
+    `limit` is how many seconds may pass without anything moving. Raises BadRequest.
     """
 
     def __init__(self, finder: Finder, route: Route, call: Call, limit: float) -> None:
@@ -46,28 +47,39 @@ class Prediction:
         patience = Patience(body, self._limit, self._time_limit)
         try:
             patience.start()
-            await body.fill(BUFFERED)
-            await self._ask(patience)
+            await body.fill(HELD)
+            await self._answer(patience)
         except asyncio.CancelledError:
             reason = patience.verdict()
             if reason is None:
                 raise
             raise self._explain(reason) from None
-        except WorkerDied as error:
-            patience.stop()
-            if self._call.started or self._worker is None:
-                raise
-            raise await explained(error, self._worker) from error
         finally:
             patience.stop()
 
-    async def _ask(self, patience: Patience) -> None:
-        self._worker = worker = self._finder.take(self._route) or await self._turn(patience)
+    async def _answer(self, patience: Patience) -> None:
+        held, whole = self._call.body.take(), self._call.body.complete
+        tries = Tries(self._finder, repeatable=whole)
+        while True:
+            self._worker = worker = self._finder.take(self._route) or await self._turn(patience)
+            try:
+                await self._ask(worker, held, patience)
+            except WorkerDied as error:
+                if self._call.started:
+                    raise
+                patience.pause()
+                self._worker = None
+                await tries.after(error, worker)
+                patience.start()
+            else:
+                return
+
+    async def _ask(self, worker: Worker, held: bytes, patience: Patience) -> None:
         completed = False
         try:
             if self._keep_alive is not None:
                 self._finder.keep_alive(worker, self._keep_alive)
-            await self._relay(worker, patience)
+            await self._relay(worker, held, patience)
             completed = True
         finally:
             worker.end(completed)
@@ -81,14 +93,14 @@ class Prediction:
         patience.start()
         return worker
 
-    async def _relay(self, worker: Worker, patience: Patience) -> None:
+    async def _relay(self, worker: Worker, held: bytes, patience: Patience) -> None:
         body = self._call.body
         patience.moved()
         response = await worker.upstream.exchange(
             b"POST",
             WORKER_PATHS[self._route.kind],
             self._call.headers,
-            body.take(),
+            held,
             None if body.complete else _moving(body.rest(), patience),
         )
         try:

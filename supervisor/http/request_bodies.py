@@ -381,6 +381,7 @@ def _options(fields: Fields) -> Options:
         preferred_batch_sizes=preferred_batch_sizes_of(fields),
         max_concurrency=fields.count("max_concurrency", 0, MOST_AT_ONCE),
         max_queue=fields.count("max_queue", 0, MOST_WAITING),
+        retry=fields.optional_flag("retry"),
         prepare=fields.choice("prepare", get_args(Prepare)),
         labels=labels_of(fields),
         image=image_of(fields),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import TooLarge
 
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
     Message = MutableMapping[str, Any]
     Receive = Callable[[], Awaitable[Message]]
+
+
+# Bytes of a body that are read before a worker is taken, and may wait here for that. One that is
+# not larger can be sent again to another worker.
+HELD: Final = 1024 * 1024
 
 
 class ClientGone(Exception):

@@ -80,6 +80,10 @@ class Router(Protocol):
         """Return the version that a label of a model stands for. Raises UnknownModel."""
         ...
 
+    def retries(self, worker: Any) -> bool:
+        """Return whether a request whose worker has died may be sent to another one."""
+        ...
+
     def report_hung(self, worker: Any) -> None:
         """Say that a request got no answer in the time that any may take."""
         ...

@@ -43,6 +43,7 @@ OPTIONS = {
     "preferred_batch_sizes",
     "max_concurrency",
     "max_queue",
+    "retry",
     "prepare",
     "labels",
     "image",

@@ -66,7 +66,7 @@ def test_worker_over_its_limit_ends_alone(
 ) -> None:
     """Its request gets a clear 503, its neighbour serves on, and it is restarted."""
     client = guarded.client
-    client.load("greedy", echo_model(), ram=LIMIT)
+    client.load("greedy", echo_model(), ram=LIMIT, retry=False)
     greedy, neighbour = worker_of(guarded, "greedy"), worker_of(guarded, "neighbour")
     over = threading.Event()
 
@@ -140,7 +140,7 @@ def test_worker_that_the_kernel_kills_for_the_limit_of_all(
 ) -> None:
     """In a container, a model without a limit of its own once ended without a reason."""
     client = (supervisor := start_supervisor(prefix=small_container)).client
-    client.load("m", echo_model())
+    client.load("m", echo_model(), retry=False)
     with pytest.raises(Unavailable, match=r"kernel killed the worker \(used .*the 500\.0 MB of"):
         supervisor.command("m", f"leak:{10 * LIMIT}")
     (crash,) = [event for event in client.events() if event.message == "worker failed"]

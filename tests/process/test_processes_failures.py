@@ -95,7 +95,7 @@ def test_death_while_serving_is_an_error_for_one_request(
 ) -> None:
     """The request that ran gets a clear 503; the next one is answered by a new worker."""
     client = shared_supervisor.client
-    worker = client.load("m", runtime="echo").worker
+    worker = client.load("m", runtime="echo", retry=False).worker
     with pytest.raises(Unavailable, match="the worker ended before it answered") as caught:
         shared_supervisor.command("m", command)
     assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
@@ -109,7 +109,7 @@ def test_worker_that_closes_its_listening_socket_is_replaced(
 ) -> None:
     """It still answers on the connections that it has, so nothing but a refusal shows it."""
     supervisor, client, gate = shared_supervisor, shared_supervisor.client, fifo("gate")
-    worker = client.load("m", runtime="echo").worker
+    worker = client.load("m", runtime="echo", retry=False).worker
     running = background(supervisor.command, "m", "close-listener", f"gate:{gate}")
     with gate.open("wb"):
         with pytest.raises(Unavailable, match="takes no connection") as caught:
@@ -159,7 +159,7 @@ def test_worker_that_hangs_is_replaced(start_supervisor: Callable[..., Any]) -> 
 def test_crash_loop_ends(shared_supervisor: Any) -> None:
     """Restarts come later and later; after the fifth crash the model stays failed, until asked."""
     client = shared_supervisor.client
-    client.load("m", runtime="echo")
+    client.load("m", runtime="echo", retry=False)
     for restarts in range(5):
         shared_supervisor.until(lambda: client.model("m").state == "ready")
         assert client.workers()[0].restarts == restarts
@@ -178,7 +178,7 @@ def test_crash_loop_ends(shared_supervisor: Any) -> None:
 def test_unload_while_it_waits_for_its_restart(shared_supervisor: Any) -> None:
     """No worker comes back after an unload that met none."""
     client = shared_supervisor.client
-    worker = client.load("m", runtime="echo").worker
+    worker = client.load("m", runtime="echo", retry=False).worker
     for _ in range(2):  # the second wait is longer
         with pytest.raises(Unavailable):
             shared_supervisor.command("m", "crash")

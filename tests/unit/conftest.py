@@ -62,6 +62,10 @@ class FakeHandle:
         if not self._exit.done():
             self._exit.set_result(Exit(**how))
 
+    @property
+    def ended(self) -> bool:
+        return self._exit.done()
+
     async def exited(self) -> Exit:
         return await asyncio.shield(self._exit)
 

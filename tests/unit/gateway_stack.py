@@ -30,7 +30,7 @@ SIGNATURE = Signature(
     batchable=True,
 )
 ANSWER = b'{"predictions": [1]}'
-LIMIT = 4_000_000  # bytes
+LIMIT = 8_000_000  # bytes
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -96,6 +96,8 @@ class Router:
         self.acts: list[tuple[str, str]] = []
         self.error: Exception | None = None
         self.queued = 0
+        self.retry = True
+        self.before: list[Worker] = []  # are given out before the worker is
 
     def ready(self, model: str, version: str | None = None) -> Worker | None:
         found = self.views.get(model)
@@ -103,7 +105,7 @@ class Router:
         return self.worker if self.loading is None and is_ready and not self.error else None
 
     def take(self, model: str, version: str | None = None) -> Worker | None:
-        worker = self.ready(model, version)
+        worker = self.before.pop() if self.before else self.ready(model, version)
         if worker is not None:
             worker.begin()
         return worker
@@ -144,6 +146,9 @@ class Router:
         if label not in labels:
             raise UnknownModel(f"no label {label!r}", model=model)
         return labels[label]
+
+    def retries(self, worker: Any) -> bool:
+        return self.retry
 
     def report_hung(self, worker: Any) -> None:
         self.hung.append(worker)

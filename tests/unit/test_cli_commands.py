@@ -181,6 +181,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
     options += ["--max-requests", "1000", "--recycle-above", "2GB"]
     options += ["--warm-up-batch", "16", "--max-batch-size", "8", "--max-delay", "5ms"]
     options += ["--preferred-batch-sizes", "4,8", "--max-concurrency", "4", "--max-queue", "9"]
+    options += ["--no-retry"]
     assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
     assert out == "m is ready: worker w1, version 1, loaded in 0.15 s, 142 MB host memory\n"
@@ -200,6 +201,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
             "preferred_batch_sizes": [4, 8],
             "max_concurrency": 4,
             "max_queue": 9,
+            "retry": False,
         },
     }
 

@@ -18,8 +18,7 @@ from modelsup.supervisor.errors import (
 )
 from modelsup.supervisor.http import statistics
 from modelsup.supervisor.http.gateway import Gateway, Limits
-from modelsup.supervisor.http.patience import HELD
-from modelsup.supervisor.http.prediction import BUFFERED
+from modelsup.supervisor.http.request_body import HELD
 
 from tests.unit.gateway_stack import (
     ANSWER,
@@ -375,12 +374,12 @@ def test_a_worker_that_stops_in_the_middle_is_reported() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("sent", [0, 10, BUFFERED + 10])
+@pytest.mark.parametrize("sent", [0, 10, HELD + 10])
 def test_a_client_that_stops_sending_is_not_the_workers_fault(sent: int) -> None:
     async def test() -> None:
         async with stack(silence, request_timeout=0.05) as it:
             client = await it.connect()
-            length = {"content-length": str(BUFFERED * 2)}
+            length = {"content-length": str(HELD * 2)}
             client.send("POST", "/v1/models/m:predict", length, b"x" * sent)
             status, _, body = await client.answer()
             assert (status, "client sent nothing" in json.loads(body)["error"]) == (504, True)
@@ -401,19 +400,6 @@ def test_a_client_that_goes_takes_back_its_wish_for_a_load() -> None:
             client.writer.close()
             await it.router.withdrawn.wait()
             assert it.worker.begun == 0
-
-    run(test())
-
-
-def test_a_client_with_a_longer_body_may_go_as_well() -> None:
-    async def test() -> None:
-        async with stack(echo) as it:
-            it.router.loading = asyncio.get_running_loop().create_future()
-            client = await it.connect()
-            client.send("POST", "/v1/models/m:predict", body=b"x" * (BUFFERED * 2))
-            await it.router.asked.wait()
-            client.writer.close()
-            await it.router.withdrawn.wait()
 
     run(test())
 
@@ -495,7 +481,7 @@ def test_a_client_that_goes_during_the_prediction_is_told_to_the_worker() -> Non
     run(test())
 
 
-@pytest.mark.parametrize("sent", [BUFFERED + 1, BUFFERED * 3])
+@pytest.mark.parametrize("sent", [HELD + 1, HELD * 3])
 def test_a_client_that_goes_in_the_middle_of_its_body(sent: int) -> None:
     arrived, closed = asyncio.Event(), asyncio.Event()
 
@@ -508,7 +494,7 @@ def test_a_client_that_goes_in_the_middle_of_its_body(sent: int) -> None:
     async def test() -> None:
         async with stack(handle) as it:
             client = await it.connect()
-            length = {"content-length": str(BUFFERED * 4)}
+            length = {"content-length": str(HELD * 4)}
             client.send("POST", "/v1/models/m:predict", length, b"x" * sent)
             await arrived.wait()
             client.writer.close()
@@ -576,11 +562,11 @@ def test_an_answer_before_the_body_is_whole_reaches_the_client() -> None:
     async def test() -> None:
         async with stack(handle) as it:
             client = await it.connect()
-            length = {"content-length": str(BUFFERED * 4)}
-            client.send("POST", "/v1/models/m:predict", length, b"x" * BUFFERED * 2)
+            length = {"content-length": str(HELD * 4)}
+            client.send("POST", "/v1/models/m:predict", length, b"x" * HELD * 2)
             status, headers, body = await client.answer()
             assert (status, headers["connection"], body) == (400, "close", ANSWER)
-            client.writer.write(b"x" * BUFFERED * 2)
+            client.writer.write(b"x" * HELD * 2)
             assert await client.reader.read() == b""
             assert it.worker.ended == [True]
 

@@ -10,7 +10,7 @@ import pytest
 from modelsup.supervisor.adapters.http_connection import MAX_HEAD, MAX_HELD, Connection
 from modelsup.supervisor.adapters.http_headers import request_head
 from modelsup.supervisor.adapters.upstream import HttpUpstream
-from modelsup.supervisor.errors import Invalid, WorkerDied
+from modelsup.supervisor.errors import Invalid, NotSent, WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -398,9 +398,33 @@ def test_nobody_listens() -> None:
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        with pytest.raises(WorkerDied, match="takes no connection"):
+        with pytest.raises(NotSent, match="takes no connection"):
             await HttpUpstream("127.0.0.1", port, SECRET).exchange(b"POST", b"/", [], b"", None)
 
+    run(test())
+
+
+def test_what_a_worker_may_have_died_of_counts_as_sent() -> None:
+    """It went over a kept connection, which ended; that nobody listens any more comes after."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await read_request(reader)
+        server.close()
+        writer.close()
+
+    async def test() -> None:
+        nonlocal server
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        upstream = HttpUpstream("127.0.0.1", server.sockets[0].getsockname()[1], SECRET)
+        await upstream.exchange(b"POST", b"/", [], b"1", None)
+        with pytest.raises(WorkerDied) as died:
+            await upstream.exchange(b"POST", b"/", [], b"2", None)
+        assert not isinstance(died.value, NotSent)
+        upstream.close()
+
+    server: asyncio.Server
     run(test())
 
 
