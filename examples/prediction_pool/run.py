@@ -97,7 +97,7 @@ def modelsup_application(task: Task, settings: Settings, folder: Path) -> Iterat
     # The pool's model is not prepared either, and preparing takes memory meanwhile.
     with local_supervisor("--preload", "tensorflow", "--prepare", "off") as supervisor:
         with Client(supervisor.url) as client:
-            # On a CPU calls for more images answer no more of them per second, and need more memory.
+            # On a CPU calls for more images bring no more answers, and take more memory.
             client.load(MODEL, task.file, max_batch_size=2)
         arguments = (supervisor.url, MODEL, str(settings.threads))
         with _application("modelsup_app", *arguments, folder=folder) as app:
