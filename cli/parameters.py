@@ -158,6 +158,11 @@ _LOAD_OPTIONS: Final = (
         help="Send a request once more whose worker died before it answered, or do not.",
     ),
     click.option(
+        "--keep",
+        type=click.Choice(["gpu", "ram", "disk"]),
+        help="Where it is between requests: loaded, its prepared weights in RAM, or in its files.",
+    ),
+    click.option(
         "--prepare",
         type=click.Choice(["auto", "now", "off"]),
         help="Make a form that loads faster: after the first load, at once, or never.",
@@ -187,6 +192,7 @@ _OPTION_NAMES: Final = (
     "max_queue",
     "retry",
     "prepare",
+    "keep",
 )
 
 

@@ -87,6 +87,8 @@ def _memory(memory: Memory) -> Iterator[str]:
     ]
     headers = ("MEMORY", "", "OURS #", "OTHERS +", "FREE .", "TOTAL", "CHARGED", "BUDGET")
     yield from table(headers, rows)
+    if host.kept_bytes:
+        yield f"weights kept in RAM: {size(host.kept_bytes)}"
     for gpu in memory.gpus:
         if gpu.reason is not None:
             yield f"gpu:{gpu.index}: {gpu.reason}"

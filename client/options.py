@@ -28,7 +28,8 @@ class Options(TypedDict, total=False):
     `max_queue` of them wait, further ones are refused: `Busy`.
     `retry=False` sends no request once more whose worker died before it answered.
     `prepare` says when the form of it that loads faster is made: "auto", after its first load,
-    "now" or "off".
+    "now" or "off". `keep` says where the model is between requests: loaded ("gpu", also without
+    one), its prepared weights in RAM ("ram"), or in its files ("disk").
 
     `labels` gives versions by label, for TensorFlow Serving's paths. `image` says how a JPEG or
     PNG becomes the model's input; `classes` is the absolute path of a file with the names of the
@@ -53,6 +54,7 @@ class Options(TypedDict, total=False):
     max_queue: int
     retry: bool
     prepare: Literal["auto", "now", "off"]
+    keep: Literal["gpu", "ram", "disk"]
     labels: dict[str, str]
     image: dict[str, Any]
     classes: str

@@ -86,6 +86,7 @@ class ModelInfo:
     failure: Failure | None = None
     signatures: tuple[SignatureInfo, ...] | None = None
     prepared: PreparedInfo = PreparedInfo()
+    residency: str = "disk"  # where its weights are: "gpu" (a worker), "ram" or "disk"
     waiting: int = 0  # requests
 
 
@@ -259,6 +260,7 @@ class HostMemory:
     budget_bytes: int | None = None
     charged_bytes: int | None = None
     own_bytes: int | None = None
+    kept_bytes: int | None = None  # weights of models that are not loaded; gives way to loads
     supervisor_bytes: int | None = None
     forkservers_bytes: int | None = None
     workers_bytes: int | None = None

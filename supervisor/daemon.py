@@ -30,6 +30,7 @@ from .adapters.host_budget import LocalHost
 from .adapters.instance import AlreadyRunning, StateFolder
 from .adapters.launcher import LocalLauncher
 from .adapters.logs import LogBook, configure_logging
+from .adapters.page_cache import PageCache
 from .adapters.prepared_cache import PreparedCache
 from .adapters.shared_limit import find_shared_limit
 from .adapters.store import Store
@@ -195,7 +196,8 @@ class _Daemon:
         )
         gpus = Gpus(memory_back_timeout=settings.memory_back_timeout)
         forms = PreparedCache(settings.cache_dir, settings.cache_size)
-        fleet = self._fleet(launcher, logs, gpus, forms)
+        pages = PageCache()
+        fleet = self._fleet(launcher, logs, gpus, forms, pages)
         told = asyncio.Event()
         facts = DaemonFacts(
             version=version("modelsup"),
@@ -237,7 +239,12 @@ class _Daemon:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def _fleet(
-        self, launcher: LocalLauncher, logs: LogBook, gpus: Gpus, forms: PreparedCache
+        self,
+        launcher: LocalLauncher,
+        logs: LogBook,
+        gpus: Gpus,
+        forms: PreparedCache,
+        pages: PageCache,
     ) -> Fleet:
         settings = self.settings
         clock = SystemClock()
@@ -269,6 +276,7 @@ class _Daemon:
             recycle_above=settings.recycle_above,
             prepare=settings.prepare,
             prepare_timeout=settings.prepare_timeout,
+            keep_ram=settings.keep_ram,
         )
         reserve = Reserve(
             share=settings.memory_reserve,
@@ -278,7 +286,7 @@ class _Daemon:
         host = LocalHost(lambda: [forkserver.pid for forkserver in launcher.forkservers()])
         sources = FileSources(settings.models_dir, self._digests())
         rng = random.Random()  # noqa: S311 - for the times of restarts
-        return Fleet(services, sources, self.store, forms, host, defaults, reserve, rng)
+        return Fleet(services, sources, self.store, forms, host, pages, defaults, reserve, rng)
 
     def _digests(self) -> Digests:
         """Return what reads models; what it learns is kept, from the event loop's thread."""

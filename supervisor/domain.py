@@ -11,6 +11,7 @@ GPU_NOISE: Final = 64 * 1024**2  # bytes; less than any process that has opened 
 
 Outcome = Literal["drained", "forced", "crashed"]
 DeviceKind = Literal["cpu", "gpu"]
+Place = Literal["gpu", "ram", "disk"]  # where a model is: in a worker, the page cache, its files
 Prepare = Literal["auto", "now", "off"]  # after the first load, once the model is known, or never
 
 
@@ -36,6 +37,7 @@ class Options:
     max_queue: int | None = None  # requests that wait for it
     retry: bool | None = None  # a request whose worker died goes to another one, once
     prepare: Prepare | None = None
+    keep: Place | None = None  # where it stays between requests; None: by use
     labels: dict[str, str] | None = None  # version by label
     image: dict[str, Any] | None = None  # how an image becomes the model's input
     classes: str | None = None  # absolute path of a file with the names of the classes
@@ -177,6 +179,7 @@ class Memory:
     pss: int
     uss: int
     rss: int
+    locked: int = 0  # of the pss
 
 
 class Freed(TypedDict):

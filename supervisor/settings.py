@@ -319,6 +319,16 @@ class Settings:
             "bytes",
         ),
     )
+    keep_ram: int | None = field(
+        default=None,
+        metadata=_about(
+            "size",
+            _optional(parse_size),
+            "Most that weights of models that are not loaded may take of the host's memory; "
+            "a quarter of its budget if not set.",
+            "bytes",
+        ),
+    )
     cgroups: str = field(
         default="auto",
         metadata=_about(

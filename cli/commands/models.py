@@ -20,7 +20,17 @@ def models(context: Context, *, as_json: bool) -> None:
         output.print_json(known)
         return
     output.print_table(
-        ("MODEL", "STATE", "VERSION", "RUNTIME", "CLIENTS", "PINNED", "PREPARED", "SOURCE"),
+        (
+            "MODEL",
+            "STATE",
+            "VERSION",
+            "RUNTIME",
+            "CLIENTS",
+            "PINNED",
+            "PREPARED",
+            "RESIDENCY",
+            "SOURCE",
+        ),
         [
             (
                 model.name,
@@ -30,6 +40,7 @@ def models(context: Context, *, as_json: bool) -> None:
                 output.listed(model.clients),
                 "yes" if model.pinned else "-",
                 model.prepared.state if model.prepared.state != "none" else "-",
+                model.residency,
                 model.source or "-",
             )
             for model in known

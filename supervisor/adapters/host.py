@@ -113,7 +113,8 @@ def process_memory(pid: int) -> Memory | None:
     if not sizes:
         return None
     private = ("Private_Clean", "Private_Dirty", "Private_Hugetlb")
-    return Memory(sizes["Pss"], sum(sizes.get(name, 0) for name in private), sizes["Rss"])
+    uss = sum(sizes.get(name, 0) for name in private)
+    return Memory(sizes["Pss"], uss, sizes["Rss"], sizes.get("Locked", 0))
 
 
 def tree_memory(pid: int) -> Memory | None:

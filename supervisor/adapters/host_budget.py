@@ -28,7 +28,10 @@ class LocalHost:
         return self._limit
 
     def own_memory(self) -> int:
-        """Return the bytes that the supervisor and its forkservers take; a few seconds old."""
+        """Return the bytes that the supervisor and its forkservers take; a few seconds old.
+
+        Weights that are held in the page cache do not count: they give way to any load.
+        """
         self._measure()
         return self._own
 
@@ -38,4 +41,5 @@ class LocalHost:
             self._measured_at = now
             self._limit = memory_limit()
             pids = [os.getpid(), *self._helpers()]
-            self._own = sum(m.pss for pid in pids if (m := process_memory(pid)) is not None)
+            found = [m for pid in pids if (m := process_memory(pid)) is not None]
+            self._own = sum(memory.pss - memory.locked for memory in found)

@@ -1,4 +1,4 @@
-"""Keep-alive HTTP connections to one worker: what the fleet calls an upstream."""
+"""Place-alive HTTP connections to one worker: what the fleet calls an upstream."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class HttpUpstream:
             connection.abort()
 
     def released(self, connection: Connection) -> None:
-        """Keep a connection for the next exchange."""
+        """Place a connection for the next exchange."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

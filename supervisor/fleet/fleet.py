@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from ..domain import Failure, Lease, Receipt
 from ..errors import (
@@ -19,26 +20,29 @@ from ..errors import (
     UnknownClient,
     UnknownModel,
 )
+from ..policy.admission import HOST
 from ..states import State
 from .catalogue import Catalogue
 from .clients import Clients, Swap
 from .contexts import Contexts
 from .entries import check_entry
 from .ledger import Ledger, asked_cap
+from .residency import Residency
 from .show import client_view, model_view, worker_view
 from .slots import Slots
 from .views import Loaded, Released, Swapped
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from ..domain import CatalogueEntry, Options, Outcome, SlotKey
     from .clients import Hold
     from .events import Events
     from .ledger import Reserve
-    from .ports import FormCache, Host, Sources, Store
+    from .ports import FormCache, Host, Pages, Sources, Store
     from .preparations import Preparations
+    from .residency import Resting
     from .services import Services
     from .slot import Slot
     from .slots import Defaults
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 logger = logging.getLogger(__name__)
+
+KEPT_SHARE: Final = 0.25  # of the budget, for weights in RAM, where no setting says how much
 
 
 class Fleet:
@@ -58,6 +64,7 @@ class Fleet:
         store: Store,
         forms: FormCache,
         host: Host,
+        pages: Pages,
         defaults: Defaults,
         reserve: Reserve,
         rng: random.Random,
@@ -85,11 +92,15 @@ class Fleet:
             ledger,
             contexts,
             self._spawn,
+            lambda: self._residency.poke(),
         )
         self._catalogue = Catalogue(
             sources,
             lambda entry: self._slots.persist(store.put_model, entry),
             lambda name: self._slots.persist(store.delete_model, name),
+        )
+        self._residency = Residency(
+            pages, clock, self._resting_forms, self._room_to_hold, self._spawn
         )
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -231,7 +242,8 @@ class Fleet:
                 self._slots.renew(slot, entry)
         if entry != known:
             self._catalogue.put(entry)
-            self._prepare_soon(entry)
+            self._see_to_form(entry)
+            self._residency.poke()
         return self.model(name), known is None
 
     def _said(
@@ -382,9 +394,27 @@ class Fleet:
         made.result()
         return self.preparations.view(entry)
 
-    def _prepare_soon(self, entry: CatalogueEntry) -> None:
+    def _see_to_form(self, entry: CatalogueEntry) -> None:
+        """Make the form of a model at once if it is to be, or look for one to keep in RAM."""
         if self.preparations.mode(entry) == "now":
             self._spawn(self._slots.prepare(entry, asked=False))
+        elif entry.options.keep == "ram":
+            self._spawn(self._slots.look(entry))
+
+    # --- where weights are ---
+
+    def _resting_forms(self) -> Iterator[Resting]:
+        for entry in self._catalogue.entries():
+            form = self.preparations.form(entry)
+            if form is not None:
+                yield entry.options.keep, form, bool(self._slots.loaded(entry.name))
+
+    def _room_to_hold(self) -> int:
+        """Return how many bytes of weights may be held: of what is left, so much as is allowed."""
+        books = self._slots.books()
+        budget, allowed = books.budgets[HOST], self._defaults.keep_ram
+        left = budget - books.charged.get(HOST, 0)
+        return max(0, min(left, int(budget * KEPT_SHARE) if allowed is None else allowed))
 
     # --- clients ---
 
@@ -531,9 +561,11 @@ class Fleet:
         slots = self._slots.of_model(entry.name)
         holders = self._clients.holders(s.key for s in slots)
         prepared = self.preparations.view(entry)
+        is_ready = any(slot.state == State.READY for slot in slots)
+        place = self._residency.place(self.preparations.form(entry), loaded=is_ready)
         waiting = self._slots.crews.queue(entry.name).waiting
         versions = self._sources.versions(entry)
-        return model_view(entry, slots, holders, versions, prepared, waiting)
+        return model_view(entry, slots, holders, versions, prepared, place, waiting)
 
     def workers(self) -> list[WorkerView]:
         """Return the workers that live, the stuck and leaked ones included."""
@@ -555,7 +587,7 @@ class Fleet:
 
     def books(self) -> Books:
         """Return what of the memory is budgeted and charged, and which models wait for room."""
-        return self._slots.books()
+        return replace(self._slots.books(), kept=self._residency.held_bytes)
 
     def clients(self) -> list[ClientView]:
         """Return all leases."""
@@ -579,7 +611,7 @@ class Fleet:
         for entry in entries:
             self._catalogue.restore(entry)
         for entry in self._catalogue.entries():
-            self._prepare_soon(entry)
+            self._see_to_form(entry)
         for lease in leases:
             self._clients.put(lease)
         return [self._spawn(self._load_again(key)) for key in wanted]
@@ -602,6 +634,7 @@ class Fleet:
         stops = [slot.stop(drain) for slot in self._slots.all()]
         receipts = await asyncio.gather(*stops)
         await self.preparations.close()
+        await self._residency.close()
         for task in self._tasks:
             task.cancel()
         return [r for r in receipts if r is not None]

@@ -58,7 +58,7 @@ class UpstreamResponse(Protocol):
 
 
 class Upstream(Protocol):
-    """Keep-alive HTTP connections to one worker."""
+    """Place-alive HTTP connections to one worker."""
 
     async def exchange(
         self,
@@ -192,7 +192,7 @@ class FormCache(Protocol):
         ...
 
     def finish(self, folder: Path, key: PreparedKey) -> PreparedForm:
-        """Keep a form that was made. Raises CacheFailed, FormDamaged."""
+        """Place a form that was made. Raises CacheFailed, FormDamaged."""
         ...
 
     def discard(self, folder: Path) -> None:
@@ -255,11 +255,11 @@ class Store(Protocol):
         ...
 
     def put_footprint(self, key: FootprintKey, footprint: Footprint) -> None:
-        """Keep what was measured of a model."""
+        """Place what was measured of a model."""
         ...
 
     def put_context(self, context: GpuContext) -> None:
-        """Keep what a process of a runtime takes of a GPU before it loads a model."""
+        """Place what a process of a runtime takes of a GPU before it loads a model."""
         ...
 
     def contexts(self) -> Sequence[GpuContext]:
@@ -334,6 +334,22 @@ class Reclaimed(Protocol):
     @property
     def reason(self) -> str:
         """Why it is not known to be back."""
+        ...
+
+
+class Pages(Protocol):
+    """The kernel's page cache. One caller at a time; calls take as long as the disk needs."""
+
+    def hold(self, folder: str) -> bool:
+        """Read a folder's files in and keep them; return whether all are locked. Raises OSError."""
+        ...
+
+    def release(self, folder: str) -> None:
+        """Let the kernel take the memory of a folder's files when it needs it."""
+        ...
+
+    def drop(self, folder: str) -> None:
+        """Give the memory of a folder's files back now, unless somebody maps them."""
         ...
 
 

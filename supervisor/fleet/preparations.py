@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import (
@@ -96,8 +96,12 @@ class Preparations:
         store: Store,
         persist: Callable[..., None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        changed: Callable[[], None],
     ) -> None:
-        """`limit`: seconds that one may take. `room` decides on so many bytes of host memory."""
+        """`limit`: seconds that one may take. `room` decides on so many bytes of host memory.
+
+        `changed` is called when a model has another form, or has used the one that it has.
+        """
         self._services = services
         self._cache = cache
         self._mode = mode
@@ -106,6 +110,7 @@ class Preparations:
         self._store = store
         self._persist = persist
         self._spawn = spawn
+        self._changed = changed
         self._known: dict[PreparedKey, Preparation] = {}
         self._keys: dict[str, PreparedKey] = {}  # model → what was looked at last
         self._frameworks: dict[str, str] = {}  # runtime → what its workers run on
@@ -129,6 +134,11 @@ class Preparations:
         size = form.bytes if form else 0
         return PreparedView(found.state, found.reason, form.name if form else None, size)
 
+    def form(self, entry: CatalogueEntry) -> PreparedForm | None:
+        """Return the form that the next worker of a model is to load, as far as is known."""
+        key = self._keys.get(entry.name)
+        return None if key is None or self.mode(entry) == "off" else self._known[key].form
+
     async def look(self, entry: CatalogueEntry, key: PreparedKey) -> Preparation:
         """Find out whether the cache has the form of a model that is about to be loaded."""
         self._keys[entry.name] = key
@@ -146,6 +156,7 @@ class Preparations:
             logger.warning("%s", error)
         if found.state not in _UNDER_WAY:
             found.take(form)
+            self._changed()
         return found
 
     def has_form(self, entry: CatalogueEntry, key: PreparedKey) -> bool:
@@ -162,8 +173,11 @@ class Preparations:
         if not self._cache.is_intact(form):
             self._tell(entry, "a prepared model has changed on the disk", form=form.name)
             found.take(None)
+            self._changed()
             return None
         self._cache.touch(form)
+        found.form = replace(form, used_at=self._services.clock.wall())
+        self._changed()
         return form
 
     def forget(self, model: str) -> None:
@@ -172,6 +186,7 @@ class Preparations:
         if key is None or key in self._keys.values():
             return
         del self._known[key]
+        self._changed()
         for job in [job for job in self._jobs() if job.key == key]:
             self._withdraw(job, Stopping(f"model {model} was removed", model=model))
 
@@ -187,6 +202,7 @@ class Preparations:
         for found in self._known.values():
             if found.form is not None and found.form.name == name:
                 found.take(None)
+        self._changed()
         return _shown(form)
 
     # --- what workers tell ---
@@ -221,6 +237,7 @@ class Preparations:
             return
         self._tell(entry, "a prepared model was not loaded", form=form.name, reason=reason)
         found.state, found.reason, found.form, found.unusable = "failed", reason, None, form.state
+        self._changed()
         if worker.framework in {"", form.framework}:  # it is not there for some other version
             self._spawn(self._discard(form.name))
 
@@ -326,6 +343,7 @@ class Preparations:
 
     def _end(self, job: _Job, error: SupervisorError | None) -> None:
         found, took = job.preparation, job.preparation.form
+        self._changed()
         if error is not None:
             found.state, found.reason, found.form = "failed", str(error), None
             self._tell(job.entry, "a model was not prepared", logging.WARNING, reason=str(error))

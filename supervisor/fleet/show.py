@@ -9,7 +9,7 @@ from .views import ClientView, ModelView, WorkerView
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..domain import CatalogueEntry
+    from ..domain import CatalogueEntry, Place
     from .clients import Hold
     from .slot import Slot
     from .views import PreparedView
@@ -55,6 +55,7 @@ def model_view(
     clients: tuple[str, ...],
     versions: tuple[str, ...],
     prepared: PreparedView,
+    residency: Place,
     waiting: int,
 ) -> ModelView:
     """Show one model. Its state is that of its first shared worker, else of a private one."""
@@ -75,6 +76,7 @@ def model_view(
         failure=main.failure if main else None,
         signatures=(worker.signatures or None) if worker else None,
         prepared=prepared,
+        residency=residency,
         waiting=waiting,
     )
 

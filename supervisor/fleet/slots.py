@@ -22,6 +22,7 @@ from ..errors import (
     UnknownWorker,
 )
 from ..policy.admission import HOST, Candidate, Wait, decide, total
+from ..policy.residency import idle_time
 from ..states import State
 from .admission import Admission
 from .crews import Crews
@@ -65,6 +66,7 @@ class Defaults:
     recycle_above: int = 0  # bytes of a worker's private memory; 0: never
     prepare: Prepare = "auto"
     prepare_timeout: float = 900.0
+    keep_ram: int | None = None  # bytes of weights that are held; None: a share of the budget
 
 
 class Slots:
@@ -82,7 +84,9 @@ class Slots:
         ledger: Ledger,
         contexts: Contexts,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        changed: Callable[[], None],
     ) -> None:
+        """`changed` is called when a worker or a prepared form has come, moved or gone."""
         self._services = services
         self._sources = sources
         self._measuring = Measuring(sources)
@@ -105,12 +109,14 @@ class Slots:
             store,
             self.persist,
             spawn,
+            changed,
         )
         self._slots: dict[SlotKey, Slot] = {}
         self._workers: dict[str, Worker] = {}
         self.crews = Crews(defaults.max_queue)
         self._measured: set[str] = set()  # workers whose footprint was taken
         self._spawn = spawn
+        self._changed = changed
         self.stopping = False
 
     def find(self, key: SlotKey) -> Slot | None:
@@ -210,15 +216,13 @@ class Slots:
 
     def renew(self, slot: Slot, entry: CatalogueEntry) -> None:
         """Let a slot take what the catalogue says now."""
-        ttl = entry.options.ttl
         slot.wear = Wear(
             _said(entry.options.max_requests, self._defaults.max_requests),
             _said(entry.options.recycle_above, self._defaults.recycle_above),
             self._defaults.request_timeout,
         )
-        if ttl is None:
-            ttl = self._defaults.idle_ttl or -1.0
-        slot.renew(entry, None if ttl < 0 else ttl)
+        options = entry.options
+        slot.renew(entry, idle_time(options.keep, options.ttl, self._defaults.idle_ttl or None))
         self.crews.update(slot)
 
     def _refuse_when_stopping(self) -> None:
@@ -264,6 +268,11 @@ class Slots:
             queue=self.admission.queue,
         )
 
+    async def look(self, entry: CatalogueEntry) -> None:
+        """Find out whether a model has a prepared form. Raises SupervisorError."""
+        files = await self.files_of(entry, None)
+        await self.preparations.look(entry, self._prepared_key(entry, files.digest))
+
     async def prepare(self, entry: CatalogueEntry, *, asked: bool = True) -> None:
         """Make a model's prepared form and wait for it, or only see to it that it is made.
 
@@ -305,7 +314,7 @@ class Slots:
         return PreparedKey(digest, entry.runtime, "gpu" if on_gpu else "cpu")
 
     async def _learn(self, slot: Slot, worker: Worker) -> None:
-        """Keep a ready worker's footprint, and charge it for what it really takes."""
+        """Place a ready worker's footprint, and charge it for what it really takes."""
         await worker.gpu.measure()
         if not worker.memory or worker.state is not State.READY:
             return
@@ -330,7 +339,7 @@ class Slots:
         await self.preparations.on_ready(slot.entry, key, slot.files, worker)
 
     async def _learn_context(self, slot: Slot, worker: Worker) -> None:
-        """Keep what a worker holds of its GPU while it stands still before its load."""
+        """Place what a worker holds of its GPU while it stands still before its load."""
         device, framework = worker.spec.device, worker.framework
         size = await worker.gpu.now()
         if device is not None and size:
@@ -346,7 +355,7 @@ class Slots:
         return self._contexts.measured(runtime, device)
 
     def _learn_most(self, worker: Worker) -> None:
-        """Keep the most that an ended worker was seen to hold of its GPU, for its next cap."""
+        """Place the most that an ended worker was seen to hold of its GPU, for its next cap."""
         slot, most = self._slots.get(worker.key), worker.gpu.most
         if slot is None or not most:
             return
@@ -443,11 +452,12 @@ class Slots:
         return bool(self._clients.holders([slot.key]))
 
     def slot_changed(self, slot: Slot) -> None:
-        """Keep routes, the wanted set and the list of workers true to the slot."""
+        """Place routes, the wanted set and the list of workers true to the slot."""
         self._forget_ended_workers()
         self._take_note(slot)
         self.admission.poke()
         self.preparations.poke()
+        self._changed()
 
     def _take_note(self, slot: Slot) -> None:
         if self._slots.get(slot.key) is not slot:  # another one has taken its place

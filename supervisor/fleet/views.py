@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from modelsup.worker.contract import Signature
 
-    from ..domain import DeviceKind, Failure, Options, Receipt
+    from ..domain import DeviceKind, Failure, Options, Place, Receipt
     from ..policy.admission import Blocker, Victim
 
 
@@ -90,6 +90,7 @@ class ModelView:
     failure: Failure | None
     signatures: tuple[Signature, ...] | None  # known once it has been loaded
     prepared: PreparedView = PreparedView("none")
+    residency: Place = "disk"
     waiting: int = 0  # requests, for a load or for their turn
 
 
@@ -115,6 +116,7 @@ class Books:
     charged: dict[str, int]
     own: int  # of the host's memory, for the supervisor and its forkservers; not in the budget
     queue: tuple[str, ...]  # models that wait for room, first in line first
+    kept: int = 0  # of the host's memory, for weights of models that are not loaded; gives way
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ def _host(facts: Facts, moment: _Moment, models: int) -> HostLedger:
         "budget_bytes": books.budgets[HOST],
         "charged_bytes": books.charged.get(HOST, 0),
         "own_bytes": books.own,
+        "kept_bytes": books.kept,
         "supervisor_bytes": own,
         "forkservers_bytes": theirs,
         "workers_bytes": models,

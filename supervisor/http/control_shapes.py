@@ -189,6 +189,7 @@ class HostLedger(TypedDict):
     budget_bytes: int
     charged_bytes: int
     own_bytes: int
+    kept_bytes: int
     supervisor_bytes: int
     forkservers_bytes: int
     workers_bytes: int

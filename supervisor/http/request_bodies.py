@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import orjson
 
-from ..domain import NAME, Options, Prepare
+from ..domain import NAME, Options, Place, Prepare
 from ..errors import Invalid
 from ..units import MAX_DURATION, UnitError, parse_duration, parse_keep_alive, parse_size
 from .flow_options import (
@@ -383,6 +383,7 @@ def _options(fields: Fields) -> Options:
         max_queue=fields.count("max_queue", 0, MOST_WAITING),
         retry=fields.optional_flag("retry"),
         prepare=fields.choice("prepare", get_args(Prepare)),
+        keep=fields.choice("keep", get_args(Place)),
         labels=labels_of(fields),
         image=image_of(fields),
         classes=classes_of(fields),

@@ -86,6 +86,7 @@ MODEL = {
         "form": None,
         "bytes": 0,
     },
+    "residency": "ram",
 }
 FORM = {
     "name": "0123-echo-1",
@@ -438,6 +439,7 @@ def test_models_tells_of_failures_on_stderr(supervisor: Supervisor, capsys: Capt
         "-",
         "yes",
         "refused",
+        "ram",
         "/m.keras",
     ]
     assert err.splitlines() == [

@@ -327,6 +327,7 @@ def test_memory_sums_the_tree(api: FlaskClient) -> None:
             "budget_bytes": 1800,
             "charged_bytes": 400,
             "own_bytes": 530,
+            "kept_bytes": 0,
             "supervisor_bytes": 30,
             "forkservers_bytes": 500,
             "workers_bytes": 100,

@@ -111,7 +111,9 @@ class Site:
         defaults = Defaults(queue_timeout=queue_timeout, prepare="off")
         reserve = Reserve(share=0.0, gpu_context=0, minimum_residence=0.0)
         disk: Any = Disk()
-        self.fleet = Fleet(services, disk, disk, disk, self, defaults, reserve, random.Random(0))
+        self.fleet = Fleet(
+            services, disk, disk, disk, self, disk, defaults, reserve, random.Random(0)
+        )
 
     # launcher, devices and host
 
