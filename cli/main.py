@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .commands import (
+    bench,
     cache,
     clients,
     completion,
@@ -84,6 +85,7 @@ for _command in (
     load.load,
     plan.plan,
     profile.profile,
+    bench.bench,
     prepare.prepare,
     cache.cache,
     unload.unload,

@@ -180,14 +180,15 @@ class Client:
     def add_model(
         self,
         name: str,
-        source: str | os.PathLike[str],
+        source: str | os.PathLike[str] | None = None,
         *,
         runtime: str | None = None,
         **options: Unpack[Options],
     ) -> ModelInfo:
-        """Add a model to the catalogue, or give it another source, without loading it.
+        """Add a model to the catalogue, or change one, without loading it.
 
-        Raises Conflict while it is loaded from another source.
+        What is not given stays as it was. Raises Conflict while it is loaded from another source,
+        UnknownModel for a new one without a source.
         """
         body = load_body(source, runtime, options, local=self.local)
         return decode(ModelInfo, self._transport.json("PUT", _model(name), body=body))

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from .. import output
 from ..context import Context, pass_context
+from ..pages import check, html_option, write
 from ..parameters import complete_models, json_option, wait_option
+from ..subjects import find_subject
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from modelsup.client import Client, Options
 
-    from ..profile.measure import Subject
     from ..profile.results import Measured, Pool, Profile
-
-# What shapes the memory of a model; what only rules its life, such as a pin, stays out.
-_KEPT = ("device", "threads", "gpu_memory", "gpu_memory_fraction")
+    from ..subjects import Subject
 
 
 def counts(text: str) -> tuple[int, ...]:
@@ -62,12 +61,7 @@ def counts(text: str) -> tuple[int, ...]:
     help="Rows of the largest call; requests that come together are served as one batch.",
 )
 @wait_option
-@click.option(
-    "--html",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    metavar="FILE",
-    help="Write a page with plots too. Needs the extra modelsup[plots].",
-)
+@html_option
 @json_option
 @pass_context
 def profile(
@@ -93,61 +87,26 @@ def profile(
     from ..profile.recommend import recommend
     from ..profile.results import Profile
 
-    _check_page(html)
+    check(html)
     with context.client() as client:
         given: Options = {"warm_up_batch": batch}
         if device is not None:
             given["device"] = device
         if threads is not None:
             given["threads"] = threads
-        subject = _subject(client, model, runtime, given, wait)
+        subject = find_subject(client, "profile", model, runtime, given, wait)
         measured = _measure(client, subject, instances)
         beside = _pool(client, measured, subject) if pool else _none("--no-pool was given")
     advice = recommend(measured.most_bytes, measured.budget_bytes, measured.gpu)
     made = Profile(model, measured, beside, advice)
     if html is not None:
-        _write_page(html, made)
+        from ..profile.page import render
+
+        write(html, render(made))
     if as_json:
         output.print_json(dataclasses.asdict(made))
     else:
         _print(made)
-
-
-def _check_page(html: Path | None) -> None:
-    """Refuse before the measuring what would fail after it."""
-    if html is None:
-        return
-    if importlib.util.find_spec("plotly") is None:
-        raise click.UsageError(
-            "--html needs plotly. Install it: pip install 'modelsup[plots]', or leave out --html."
-        )
-    if not html.absolute().parent.is_dir():
-        raise click.UsageError(f"--html: there is no folder {html.absolute().parent}.")
-
-
-def _subject(
-    client: Client, model: str, runtime: str | None, given: Options, wait: float
-) -> Subject:
-    """Return the model of that name in the catalogue, else the source at that path."""
-    from modelsup.client import InvalidRequest, UnknownModel
-
-    from ..profile.measure import Subject
-
-    try:
-        known = client.model(model)
-    except (UnknownModel, InvalidRequest):
-        if client.local and not Path(model).exists():
-            raise UnknownModel(
-                f"{model} is neither a model that the supervisor knows nor a file or folder here; "
-                "`modelsup models` lists those it knows",
-                code="unknown_model",
-                model=model,
-            ) from None
-        source = str(Path(model).absolute()) if Path(model).exists() else model
-        return Subject.make(source, runtime, given, wait)
-    kept = {key: known.options[key] for key in _KEPT if known.options.get(key) is not None}
-    options: Options = {**kept, **given}  # type: ignore[typeddict-item]  # the names are in _KEPT
-    return Subject.make(known.source, runtime or known.runtime, options, wait)
 
 
 def _measure(client: Client, subject: Subject, instances: tuple[int, ...]) -> Measured:
@@ -174,16 +133,6 @@ def _none(reason: str) -> Pool:
     from ..profile.results import Pool
 
     return Pool(reason=reason)
-
-
-def _write_page(path: Path, made: Profile) -> None:
-    from ..profile.page import render
-
-    try:
-        path.write_text(render(made), encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from error
-    output.say(f"wrote {path}")
 
 
 def _print(made: Profile) -> None:

@@ -5,47 +5,22 @@ The model is loaded under a temporary name of its own, so that nobody else's wor
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..subjects import released, unload
 from .recommend import peak_of_all
 from .results import Gpu, Measured, ProfileFailed, Row, SharedRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from modelsup.client import Client, Memory, Options, WorkerInfo
+    from modelsup.client import Client, Memory, WorkerInfo
 
-    Say = Callable[[str], None]
+    from ..subjects import Say, Subject
 
 STAGES: Final = ("fork", "load", "first_call", "steady", "peak")
 LEASE: Final = 3600.0  # seconds; ends the leases where this process is killed before it can
-ATTEMPTS: Final = 3  # to remove the model: a load that was on its way may come in between
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The model to profile. `name` is the temporary one, which begins the clients' ids too."""
-
-    name: str
-    source: str | None
-    runtime: str | None
-    options: Options
-    wait: float  # seconds, for each load
-
-    @classmethod
-    def make(
-        cls, source: str | None, runtime: str | None, options: Options, wait: float
-    ) -> Subject:
-        """Return a subject under a name that belongs to this process."""
-        return cls(f"profile-{os.getpid()}", source, runtime, options, wait)
-
-    def client_id(self, number: int) -> str:
-        """Return the id of the client that holds one of the instances."""
-        return f"{self.name}-{number}"
 
 
 def measure(client: Client, subject: Subject, counts: Sequence[int], say: Say) -> Measured:
@@ -57,7 +32,7 @@ def measure(client: Client, subject: Subject, counts: Sequence[int], say: Say) -
     with released(client, subject, say):
         rows, workers, notes = _private(client, subject, counts, say)
         memory = client.memory()
-        _unload(client, subject.name)
+        unload(client, subject.name)
         say(f"loading one worker for {max(counts)} clients")
         shared = _shared(client, subject, max(counts))
     first = workers[0]
@@ -77,37 +52,6 @@ def measure(client: Client, subject: Subject, counts: Sequence[int], say: Say) -
         batch=subject.options.get("warm_up_batch", 1),
         notes=tuple(notes),
     )
-
-
-@contextmanager
-def released(client: Client, subject: Subject, say: Say) -> Iterator[None]:
-    """Unload and forget the subject at the end, after Ctrl-C too."""
-    try:
-        yield
-    finally:
-        say("releasing what was loaded")
-        _forget(client, subject.name)
-
-
-def _forget(client: Client, name: str) -> None:
-    from modelsup.client import Conflict, UnknownModel
-
-    with suppress(UnknownModel):  # it never came into the catalogue
-        for left in reversed(range(ATTEMPTS)):
-            _unload(client, name)
-            try:
-                return client.remove_model(name)
-            except Conflict:
-                if not left:
-                    raise
-    return None
-
-
-def _unload(client: Client, name: str) -> None:
-    from modelsup.client import NotLoaded
-
-    with suppress(NotLoaded):
-        client.unload(name, force=True)
 
 
 def _private(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..output import size
+from ..tables import Table
 from .recommend import MEGABYTE
 
 if TYPE_CHECKING:
@@ -18,16 +18,6 @@ STAGE_NAMES: Final = {
     "steady": "steady",
     "peak": "peak",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table, what it shows, and what to know when reading it."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def headline(profile: Profile) -> str:

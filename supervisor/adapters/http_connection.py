@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Place the transport."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
             self._sent = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Place a header unless it is of this hop only."""
+        """Keep a header unless it is of this hop only."""
         passed = _to_client[name]
         if passed:
             self._headers.append((passed, value))

@@ -29,7 +29,7 @@ NOT_TO_WORKER: Final = HOP_BY_HOP | {
     b"host",
 }
 NOT_TO_CLIENT: Final = HOP_BY_HOP | {b"date", b"server"}  # the client's server writes its own
-USUAL_CONNECTION: Final = frozenset({b"keep-alive", b"close", b"Place-Alive", b"Close"})
+USUAL_CONNECTION: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KNOWN_NAMES: Final = 1024  # a client that invents names must not make the tables grow

@@ -94,7 +94,7 @@ class LogBook:
     """The last lines of each model. All calls come from the event loop's thread."""
 
     def __init__(self, max_lines: int, clock: Callable[[], float] = time.time) -> None:
-        """Place `max_lines` lines for each model; `clock` gives UNIX seconds."""
+        """Keep `max_lines` lines for each model; `clock` gives UNIX seconds."""
         self._max_lines = max_lines
         self._clock = clock
         self._lines: dict[str, deque[LogLine]] = {}

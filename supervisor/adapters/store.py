@@ -210,7 +210,7 @@ class Store:
         ]
 
     def put_footprint(self, key: FootprintKey, footprint: Footprint) -> None:
-        """Place what was measured of a model."""
+        """Keep what was measured of a model."""
         self._write(
             f"save a footprint of {key.runtime}",
             "INSERT OR REPLACE INTO footprints VALUES (?, ?, ?, ?, ?)",
@@ -228,7 +228,7 @@ class Store:
         return Footprint(**json.loads(rows[0][0])) if rows else None
 
     def put_context(self, context: GpuContext) -> None:
-        """Place what a process of a runtime takes of a GPU before it loads a model."""
+        """Keep what a process of a runtime takes of a GPU before it loads a model."""
         self._write(
             f"save the GPU context of {context.runtime}",
             "INSERT OR REPLACE INTO contexts VALUES (?, ?, ?, ?)",
@@ -243,7 +243,7 @@ class Store:
         return [GpuContext(*row) for row in rows]
 
     def put_files(self, files: list[KnownFile]) -> None:
-        """Place the digests of files; of all, those that were put last stay."""
+        """Keep the digests of files; of all, those that were put last stay."""
         rows = [(os.fsencode(file.path), file.state, file.sha256) for file in files]
         with self._told("save the digests of files"), self._db:
             self._db.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Place-alive HTTP connections to one worker: what the fleet calls an upstream."""
+"""Keep-alive HTTP connections to one worker: what the fleet calls an upstream."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class HttpUpstream:
             connection.abort()
 
     def released(self, connection: Connection) -> None:
-        """Place a connection for the next exchange."""
+        """Keep a connection for the next exchange."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

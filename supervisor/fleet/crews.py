@@ -50,7 +50,7 @@ class Crews:
         return Flow.of(entry.options, self._max_queue)
 
     def update(self, slot: Slot) -> None:
-        """Place the crew of a slot, and the routes to it, true to the slot."""
+        """Keep the crew of a slot, and the routes to it, true to the slot."""
         crew, key, worker = self.of(slot), slot.key, slot.current
         crew.flow = self.flow(slot.entry)
         is_ready = worker is not None and worker.serves and not self._closed

@@ -58,7 +58,7 @@ class UpstreamResponse(Protocol):
 
 
 class Upstream(Protocol):
-    """Place-alive HTTP connections to one worker."""
+    """Keep-alive HTTP connections to one worker."""
 
     async def exchange(
         self,
@@ -192,7 +192,7 @@ class FormCache(Protocol):
         ...
 
     def finish(self, folder: Path, key: PreparedKey) -> PreparedForm:
-        """Place a form that was made. Raises CacheFailed, FormDamaged."""
+        """Keep a form that was made. Raises CacheFailed, FormDamaged."""
         ...
 
     def discard(self, folder: Path) -> None:
@@ -255,11 +255,11 @@ class Store(Protocol):
         ...
 
     def put_footprint(self, key: FootprintKey, footprint: Footprint) -> None:
-        """Place what was measured of a model."""
+        """Keep what was measured of a model."""
         ...
 
     def put_context(self, context: GpuContext) -> None:
-        """Place what a process of a runtime takes of a GPU before it loads a model."""
+        """Keep what a process of a runtime takes of a GPU before it loads a model."""
         ...
 
     def contexts(self) -> Sequence[GpuContext]:

@@ -314,7 +314,7 @@ class Slots:
         return PreparedKey(digest, entry.runtime, "gpu" if on_gpu else "cpu")
 
     async def _learn(self, slot: Slot, worker: Worker) -> None:
-        """Place a ready worker's footprint, and charge it for what it really takes."""
+        """Keep a ready worker's footprint, and charge it for what it really takes."""
         await worker.gpu.measure()
         if not worker.memory or worker.state is not State.READY:
             return
@@ -339,7 +339,7 @@ class Slots:
         await self.preparations.on_ready(slot.entry, key, slot.files, worker)
 
     async def _learn_context(self, slot: Slot, worker: Worker) -> None:
-        """Place what a worker holds of its GPU while it stands still before its load."""
+        """Keep what a worker holds of its GPU while it stands still before its load."""
         device, framework = worker.spec.device, worker.framework
         size = await worker.gpu.now()
         if device is not None and size:
@@ -355,7 +355,7 @@ class Slots:
         return self._contexts.measured(runtime, device)
 
     def _learn_most(self, worker: Worker) -> None:
-        """Place the most that an ended worker was seen to hold of its GPU, for its next cap."""
+        """Keep the most that an ended worker was seen to hold of its GPU, for its next cap."""
         slot, most = self._slots.get(worker.key), worker.gpu.most
         if slot is None or not most:
             return
@@ -452,7 +452,7 @@ class Slots:
         return bool(self._clients.holders([slot.key]))
 
     def slot_changed(self, slot: Slot) -> None:
-        """Place routes, the wanted set and the list of workers true to the slot."""
+        """Keep routes, the wanted set and the list of workers true to the slot."""
         self._forget_ended_workers()
         self._take_note(slot)
         self.admission.poke()

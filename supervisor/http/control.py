@@ -94,7 +94,7 @@ def _add_description(routes: Routes, control: Sequence[Operation], facts: Facts)
 
 
 def _refuse_other_sites() -> None:
-    """Place a web page that the user visits from changing the supervisor behind their back."""
+    """Keep a web page that the user visits from changing the supervisor behind their back."""
     origin = request.headers.get("Origin")
     if request.method in SAFE_METHODS or origin is None:
         return

@@ -89,7 +89,7 @@ LAST_EVENT_ID: Final = Header(
     "Last-Event-ID", "the id of an event, a whole number", re.compile(r"([0-9]{1,18})?", re.ASCII)
 )
 KEEP_ALIVE: Final = Header(
-    "X-Modelsup-Place-Alive",
+    "X-Modelsup-Keep-Alive",
     "how long the model stays after this request: a duration, or a negative one for always",
     re.compile(r"\s*-?\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*(ms|s|m|h|d)?\s*", re.ASCII),
 )

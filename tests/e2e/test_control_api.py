@@ -45,6 +45,7 @@ OPTIONS = {
     "max_queue",
     "retry",
     "prepare",
+    "keep",
     "labels",
     "image",
     "classes",
@@ -63,6 +64,7 @@ MODEL = {
     "failure": (dict, None),
     "signatures": (list, None),
     "prepared": {"state": str, "reason": str, "form": (str, None), "bytes": int},
+    "residency": str,
     "waiting": int,
 }
 WORKER = {

@@ -77,9 +77,9 @@ def test_a_bad_header_is_refused(shared_supervisor: Any, path: str) -> None:
     answer = requests.post(
         f"{shared_supervisor.url}/{path}",
         json={"instances": ROW},
-        headers={"X-Modelsup-Place-Alive": "soon"},
+        headers={"X-Modelsup-Keep-Alive": "soon"},
         timeout=10,
     )
     assert answer.status_code == 400
-    assert "X-Modelsup-Place-Alive" in answer.json()["error"]
+    assert "X-Modelsup-Keep-Alive" in answer.json()["error"]
     assert "30s" in answer.json()["error"]

@@ -40,7 +40,7 @@ def test_requests_wait_for_their_turn_and_the_queue_is_bounded(
         assert (worker.in_flight, worker.requests) == (1, 1)
         url = f"{shared_supervisor.url}/v2/models/m/stats"
         assert requests.get(url, timeout=10).json()["model_stats"][0]["waiting"] == 2
-        client.add_model("m", None, max_queue=3)
+        client.add_model("m", max_queue=3)
         waiting.append(background(client.predict_json, "m", BODY))
         shared_supervisor.until(lambda: client.model("m").waiting == 3)
     first.result()

@@ -103,7 +103,7 @@ def test_by_use_the_last_used_stays_and_a_wish_comes_first(
         prepared(supervisor, echo_model(name, **PREPARABLE, other=name), name)
         supervisor.until(lambda name=name: place(supervisor, name) == "ram")
     assert place(supervisor, "a") == "disk"
-    supervisor.client.add_model("a", None, keep="ram")
+    supervisor.client.add_model("a", keep="ram")
     supervisor.until(lambda: place(supervisor, "a") == "ram")
     assert place(supervisor, "b") == "disk"
 

@@ -63,7 +63,7 @@ def test_it_can_be_turned_off_and_on(shared_supervisor: Any) -> None:
         assert ("second" in str(told.value)) is (restarts == 3)
         shared_supervisor.until(lambda: client.model("m").state == "ready")
         assert client.workers()[0].restarts == restarts
-        client.add_model("m", None, retry=True)
+        client.add_model("m", retry=True)
 
 
 def test_a_body_that_is_not_kept_is_not_sent_again(shared_supervisor: Any) -> None:

@@ -88,14 +88,14 @@ def test_how_long_a_model_stays_is_for_the_fleet_alone(path: str) -> None:
             status, _, answer = await client.call("POST", path, given, b"{}")
             assert (status, it.router.kept) == (200, [])
             for text in ("0", "1.5m", "-1"):
-                more = {**given, "X-Modelsup-Place-Alive": text}
+                more = {**given, "X-Modelsup-Keep-Alive": text}
                 status, _, answer = await client.call("POST", path, more, b"{}")
                 assert (status, answer["kept"]) == (200, {"x-request-id": "7"})
             assert it.router.kept == [0.0, 90.0, -1.0]
-            more["X-Modelsup-Place-Alive"] = "soon"
+            more["X-Modelsup-Keep-Alive"] = "soon"
             status, _, answer = await client.call("POST", path, more, b"{}")
             assert (status, it.router.worker.begun) == (400, 4)
-            assert "X-Modelsup-Place-Alive: expected a duration" in answer["error"]
+            assert "X-Modelsup-Keep-Alive: expected a duration" in answer["error"]
 
     run(test())
 
