@@ -11,7 +11,7 @@ import platformdirs
 
 from examples.local_supervisor import StartError, end_on_sigterm
 
-from . import lifecycle, memory, predict, soak, steady, swap
+from . import chaos, lifecycle, memory, predict, soak, steady, swap
 from .processes import BenchmarkError
 from .report import Report, publish
 from .workload import MODELS, workloads
@@ -125,6 +125,24 @@ def lifecycle_command(target: Path | None, quick: bool, models_dir: Path, rounds
     _measure(target, lambda _: lifecycle.run(ready, 3 if quick else rounds))
 
 
+@main.command("chaos")
+@_options
+@click.option("--clients", type=click.IntRange(1, 500), default=64, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.5), default=120.0, show_default=True)
+@click.option("--kill-every", type=click.FloatRange(0.1), default=5.0, show_default=True)
+def chaos_command(
+    target: Path | None,
+    quick: bool,
+    models_dir: Path,
+    clients: int,
+    seconds: float,
+    kill_every: float,
+) -> None:
+    """What clients see while models swap and workers are killed."""
+    clients, seconds, kill_every = (16, 5.0, 1.0) if quick else (clients, seconds, kill_every)
+    _measure(target, lambda folder: chaos.run(clients, seconds, kill_every, folder))
+
+
 def _known(models: str, known: Sequence[str]) -> list[str]:
     """Return the names in a list. Raises BadParameter on one that is not among `known`."""
     names = models.split(",")
@@ -140,6 +158,8 @@ def _measure(target: Path | None, benchmark: Callable[[Path], Report]) -> None:
     except (BenchmarkError, StartError) as problem:
         raise click.ClickException(str(problem)) from problem
     publish(report, target)
+    if report.failed:
+        raise click.ClickException("something was seen that must not be; see the table")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Report:
     lines: Sequence[Sequence[str]]
     notes: Sequence[str]
     data: dict[str, Any]
+    failed: bool = False  # something was seen that must not be
 
 
 def summary(samples: Sequence[float]) -> dict[str, Any]:
