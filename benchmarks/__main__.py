@@ -11,7 +11,7 @@ import platformdirs
 
 from examples.local_supervisor import StartError, end_on_sigterm
 
-from . import chaos, lifecycle, memory, predict, soak, steady, swap
+from . import chaos, large, lifecycle, memory, predict, soak, steady, swap
 from .processes import BenchmarkError
 from .report import Report, publish
 from .workload import MODELS, workloads
@@ -89,6 +89,15 @@ def predict_command(
     ready = workloads(_known(models, [model for model, _ in predict.CASES]), models_dir)
     rounds, seconds = (1, 1.0) if quick else (rounds, seconds)
     _measure(target, lambda folder: predict.run(ready, rounds, seconds, folder))
+
+
+@main.command("large")
+@_options
+@click.option("--calls", type=click.IntRange(1), default=20, show_default=True)
+def large_command(target: Path | None, quick: bool, models_dir: Path, calls: int) -> None:
+    """Milliseconds for a tensor of 8 MB, as JSON lists and in binary."""
+    ready = workloads(["wide"], models_dir)["wide"]
+    _measure(target, lambda _: large.run(ready, 3 if quick else calls))
 
 
 @main.command("steady")

@@ -46,10 +46,25 @@ def resnet50() -> Any:
     return keras.applications.ResNet50(weights=None)
 
 
+def wide() -> Any:
+    """Return a model whose input of 1000 x 2000 floats has 8 MB, and that does little with it."""
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((1000, 2000)),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(3),
+        ],
+        name="wide",
+    )
+
+
 BUILDERS: dict[str, Callable[[], Any]] = {
     "tiny": tiny,
     "mobilenet": mobilenet,
     "resnet50": resnet50,
+    "wide": wide,
 }
 SAVED_MODELS = ("tiny", "mobilenet")  # made as SavedModel folders too
 
