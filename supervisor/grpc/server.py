@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 HEALTH: Final = read_schema("health.proto")
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
+HELD_BODIES: Final = 4  # requests of the largest size that may be under way at a time
+KEEPALIVE: Final = (  # milliseconds; clients may ask for a sign of life as often as every 5 s
+    ("grpc.keepalive_time_ms", 60_000),  # until a silent client is asked for one
+    ("grpc.keepalive_timeout_ms", 20_000),  # until it counts as gone
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+
 _LARGEST: Final = 2**31 - 1  # bytes that gRPC can put into one message
 
 
@@ -44,7 +52,8 @@ class GrpcServer:
 
     def __init__(self, address: str, router: Router, limits: Limits, health: Health) -> None:
         self._health = health
-        workers = Workers(router, limits.request_timeout)
+        most_held = HELD_BODIES * limits.max_body_size
+        workers = Workers(router, limits.request_timeout, most_held)
         info = _model_info(router, workers, limits)
         self._inference = inference.Inference(workers, info)
         self._server = grpc.aio.server(
@@ -52,6 +61,7 @@ class GrpcServer:
                 ("grpc.so_reuseport", 0),  # two supervisors must not share a port
                 ("grpc.max_receive_message_length", min(limits.max_body_size, _LARGEST)),
                 ("grpc.max_send_message_length", -1),
+                *KEEPALIVE,
             )
         )
         served: dict[str, tuple[Schema, Mapping[str, Handler]]] = {

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from ..errors import WorkerDied
+from ..errors import QueueFull, WorkerDied
 from ..http.finding import Finder, Tries
+from ..units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,12 +39,15 @@ class Reply(NamedTuple):
 class Workers:
     """Sends requests to the workers of models, loading a model if need be.
 
-    `limit`: seconds within which something of an answer must arrive.
+    `limit`: seconds within which something of an answer must arrive. `most_held`: bytes of the
+    requests that are under way at a time, for gRPC hands them over whole.
     """
 
-    def __init__(self, router: Router, limit: float) -> None:
+    def __init__(self, router: Router, limit: float, most_held: int) -> None:
         self._finder = Finder(router, limit)
         self._limit = limit
+        self._most_held = most_held
+        self._held = 0
 
     async def signatures(self, route: Route) -> Sequence[Signature]:
         """Return what the model of a route can be called with, loading it if need be."""
@@ -54,6 +58,18 @@ class Workers:
 
         Raises SupervisorError. Cancelling it takes the request back.
         """
+        if self._held and self._held + len(body) > self._most_held:
+            raise QueueFull(
+                f"requests of {format_bytes(self._held)} are under way over gRPC, and this one has "
+                f"{format_bytes(len(body))}; together they may have {format_bytes(self._most_held)}"
+            )
+        self._held += len(body)
+        try:
+            return await self._post(route, path, headers, body)
+        finally:
+            self._held -= len(body)
+
+    async def _post(self, route: Route, path: bytes, headers: Headers, body: bytes) -> Reply:
         tries = Tries(self._finder, repeatable=True)
         while True:
             worker = self._finder.take(route) or await self._finder.turn(route)

@@ -123,6 +123,35 @@ def test_a_full_queue_refuses(
     assert stub.ModelInfer(number("m")).model_name == "m"
 
 
+def test_what_is_under_way_is_bounded_in_bytes(
+    start_supervisor: Callable[..., Supervisor], fifo: Callable[..., Path]
+) -> None:
+    """Large messages that wait for a model take memory, however few they are."""
+    supervisor = start_supervisor(*FLAGS, "--max-body-size", "1MB")
+    supervisor.client.load("m", runtime="echo", max_concurrency=1)
+    gate = fifo()
+    held = os.open(gate, os.O_RDWR)
+    large = number("m")
+    large.inputs[0].shape[:] = [1, 200_000]
+    large.raw_input_contents[0] = bytes(800_000)
+    with channel_to(supervisor) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        running = stub.ModelInfer.future(command("m", f"gate:{gate}"))
+        supervisor.until(lambda: in_flight(supervisor) == 1)
+        waiting = [stub.ModelInfer.future(large) for _ in range(4)]
+        supervisor.until(lambda: supervisor.client.model("m").waiting == 4)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.ModelInfer(large)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "3.2 MB are under way over gRPC" in refused.value.details()
+        assert dict(refused.value.trailing_metadata())["retry-after"] == "1"
+        small = stub.ModelInfer.future(number("m"))
+        os.write(held, b"x")
+        os.close(held)
+        assert all(call.result().model_name == "m" for call in (running, *waiting, small))
+        assert stub.ModelInfer(large).model_name == "m"
+
+
 def test_a_worker_that_dies_is_told_with_its_cause(
     shared_supervisor: Supervisor, stub: service_pb2_grpc.GRPCInferenceServiceStub
 ) -> None:
