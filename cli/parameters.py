@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -41,6 +42,28 @@ def whole_numbers(value: str) -> list[int]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise click.BadParameter(f"{value!r} is not a list of whole numbers; write 4,8.")
     return [] if parts == ["0"] else [int(part) for part in parts]
+
+
+def json_object(value: str) -> dict[str, Any]:
+    """Read a JSON object. Raises BadParameter."""
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{value!r} is not a JSON object.")
+    return found
+
+
+def labels(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str] | None:
+    """Read LABEL=VERSION, given any number of times. Raises BadParameter."""
+    pairs = [value.partition("=") for value in values]
+    for (label, _, version), value in zip(pairs, values, strict=True):
+        if not label or not version:
+            raise click.BadParameter(f"{value!r} is not LABEL=VERSION, such as stable=2.")
+    return {label: version for label, _, version in pairs} or None
 
 
 def complete_models(
@@ -158,6 +181,26 @@ _LOAD_OPTIONS: Final = (
         help="Send a request once more whose worker died before it answered, or do not.",
     ),
     click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        callback=labels,
+        metavar="LABEL=VERSION",
+        help="Give a version a label; may be given several times.",
+    ),
+    click.option(
+        "--image",
+        type=json_object,
+        metavar="JSON",
+        help='How a JPEG or PNG becomes its input, such as {"size": [224, 224]}.',
+    ),
+    click.option(
+        "--classes",
+        type=click.Path(),
+        metavar="FILE",
+        help="Names of its classes, one on each line.",
+    ),
+    click.option(
         "--keep",
         type=click.Choice(["gpu", "ram", "disk"]),
         help="Where it is between requests: loaded, its prepared weights in RAM, or in its files.",
@@ -193,6 +236,9 @@ _OPTION_NAMES: Final = (
     "retry",
     "prepare",
     "keep",
+    "labels",
+    "image",
+    "classes",
 )
 
 

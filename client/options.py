@@ -32,8 +32,8 @@ class Options(TypedDict, total=False):
     one), its prepared weights in RAM ("ram"), or in its files ("disk").
 
     `labels` gives versions by label, for TensorFlow Serving's paths. `image` says how a JPEG or
-    PNG becomes the model's input; `classes` is the absolute path of a file with the names of the
-    classes, one a line.
+    PNG becomes the model's input; `classes` is the path of a file with the names of the classes,
+    one a line.
     """
 
     gpu_memory_fraction: float
@@ -81,10 +81,16 @@ def load_body(
     """
     body: dict[str, Any] = {}
     if source is not None:
-        path = Path(source)
-        body["source"] = str(path.absolute()) if local and path.exists() else os.fspath(source)
+        body["source"] = _path(source, local=local)
     if runtime is not None:
         body["runtime"] = runtime
     if options:
         body["options"] = dict(options)
+    if "classes" in options:
+        body["options"]["classes"] = _path(options["classes"], local=local)
     return body
+
+
+def _path(path: str | os.PathLike[str], *, local: bool) -> str:
+    here = Path(path)
+    return str(here.absolute()) if local and here.exists() else os.fspath(path)

@@ -182,7 +182,8 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
     options += ["--max-requests", "1000", "--recycle-above", "2GB"]
     options += ["--warm-up-batch", "16", "--max-batch-size", "8", "--max-delay", "5ms"]
     options += ["--preferred-batch-sizes", "4,8", "--max-concurrency", "4", "--max-queue", "9"]
-    options += ["--no-retry"]
+    options += ["--no-retry", "--label", "stable=1", "--label", "next=2"]
+    options += ["--image", '{"size": [4, 4]}', "--classes", "/names.txt", "--keep", "ram"]
     assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
     assert out == "m is ready: worker w1, version 1, loaded in 0.15 s, 142 MB host memory\n"
@@ -203,8 +204,28 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
             "max_concurrency": 4,
             "max_queue": 9,
             "retry": False,
+            "keep": "ram",
+            "labels": {"stable": "1", "next": "2"},
+            "image": {"size": [4, 4]},
+            "classes": "/names.txt",
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--label", "stable", "'stable' is not LABEL=VERSION"),
+        ("--label", "=1", "'=1' is not LABEL=VERSION"),
+        ("--image", "{size: 4}", "is not JSON"),
+        ("--image", "[4]", "is not a JSON object"),
+    ],
+)
+def test_what_an_option_cannot_be(
+    supervisor: Supervisor, capsys: Capture, option: str, value: str, told: str
+) -> None:
+    assert main(["load", "m", option, value]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_load_without_waiting(supervisor: Supervisor, capsys: Capture) -> None:
