@@ -176,6 +176,12 @@ _LOAD_OPTIONS: Final = (
         help="Most requests that wait for it; further ones are refused.",
     ),
     click.option(
+        "--replicas",
+        type=click.IntRange(1, 64),
+        metavar="N",
+        help="Workers that serve it side by side.",
+    ),
+    click.option(
         "--retry/--no-retry",
         default=None,
         help="Send a request once more whose worker died before it answered, or do not.",
@@ -233,6 +239,7 @@ _OPTION_NAMES: Final = (
     "preferred_batch_sizes",
     "max_concurrency",
     "max_queue",
+    "replicas",
     "retry",
     "prepare",
     "keep",

@@ -1,6 +1,6 @@
 """The Python client library of modelsup: `Client`, its answers and its errors."""
 
-from .answers import Loaded, Prepared, Receipt, Released, Swap
+from .answers import Loaded, Prepared, Receipt, Released, Scaled, Swap
 from .client import Client
 from .errors import (
     Busy,
@@ -60,6 +60,7 @@ __all__ = [
     "PreparedInfo",
     "Receipt",
     "Released",
+    "Scaled",
     "Session",
     "Status",
     "Swap",

@@ -58,7 +58,8 @@ class Loaded:
     """What a load did.
 
     `state` is "ready", or another one when the caller chose not to wait; `worker`, `version` and
-    `memory` are then None. `seconds` has "queue", "fork", "load", "warm" and "total".
+    `memory` are then None. `workers` are all that serve it. `seconds` has
+    "queue", "fork", "load", "warm" and "total".
     """
 
     model: str
@@ -69,6 +70,21 @@ class Loaded:
     seconds: dict[str, float] = field(default_factory=dict)
     memory: LoadedMemory | None = None
     warnings: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What a change of the number of a model's workers did.
+
+    `workers` serve now: none where the model is not loaded. `receipt` is of those that ended.
+    """
+
+    model: str
+    replicas: int
+    workers: tuple[str, ...] = ()
+    receipt: Receipt | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

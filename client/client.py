@@ -9,7 +9,7 @@ from contextlib import closing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from .answers import Loaded, Prepared, Receipt, Released, Stopping, Swap
+from .answers import Loaded, Prepared, Receipt, Released, Scaled, Stopping, Swap
 from .decode import decode
 from .errors import TimedOut
 from .event_stream import server_sent
@@ -87,7 +87,7 @@ class Client:
         wait: float = LOAD_WAIT,
         **options: Unpack[Options],
     ) -> Loaded:
-        """Load a model and wait, at most `wait` seconds, until it is ready.
+        """Load a model and wait, at most `wait` seconds, until it is ready, with all its workers.
 
         With `wait=0` the answer comes at once and its state tells how far the load is. Raises
         LoadFailed, DoesNotFit, UnknownModel without a source, Conflict for another source than
@@ -118,6 +118,24 @@ class Client:
             Receipt,
             self._transport.json("POST", f"{_model(name)}/unload", body=body, timeout=bound),
         )
+
+    def scale(self, name: str, replicas: int, *, wait: float = LOAD_WAIT) -> Scaled:
+        """Change how many workers a model has; return when it has as many.
+
+        New ones start while the others serve. Those that are too many first answer the requests
+        that they have. A model that is not loaded has the number once it is. Raises as `load`;
+        what could be started stays.
+        """
+        answer = self._transport.send(
+            "POST",
+            f"{_model(name)}/scale",
+            params={"wait": str(wait)},
+            body={"replicas": replicas},
+            timeout=wait + _GRACE,
+        )
+        if answer.status_code == HTTPStatus.ACCEPTED:
+            raise _still_loading(name, wait)
+        return decode(Scaled, parsed(answer))
 
     def prepare(
         self,

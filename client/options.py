@@ -25,7 +25,8 @@ class Options(TypedDict, total=False):
     A call has `max_batch_size` rows at most. A request waits `max_delay` seconds, 0 if not given,
     for others to share its call, unless that has one of the `preferred_batch_sizes` before.
     A worker gets `max_concurrency` requests at once, any number if that is 0 or not given. Where
-    `max_queue` of them wait, further ones are refused: `Busy`.
+    `max_queue` of them wait, further ones are refused: `Busy`. `replicas` workers serve it side by
+    side, one if not given.
     `retry=False` sends no request once more whose worker died before it answered.
     `prepare` says when the form of it that loads faster is made: "auto", after its first load,
     "now" or "off". `keep` says where the model is between requests: loaded ("gpu", also without
@@ -52,6 +53,7 @@ class Options(TypedDict, total=False):
     preferred_batch_sizes: list[int]
     max_concurrency: int
     max_queue: int
+    replicas: int
     retry: bool
     prepare: Literal["auto", "now", "off"]
     keep: Literal["gpu", "ram", "disk"]

@@ -88,6 +88,8 @@ class ModelInfo:
     prepared: PreparedInfo = PreparedInfo()
     residency: str = "disk"  # where its weights are: "gpu" (a worker), "ram" or "disk"
     waiting: int = 0  # requests
+    replicas: int = 1  # workers that it is to have, once loaded
+    ready: int = 0  # workers that serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class WorkerInfo:
     failure: Failure | None = None
     guard: str | None = None
     from_prepared: bool = False
+    replica: int = 1  # of the workers that serve the same, which one
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # of a model or a client
 GPU_NOISE: Final = 64 * 1024**2  # bytes; less than any process that has opened a GPU takes of it
@@ -35,6 +38,7 @@ class Options:
     preferred_batch_sizes: list[int] | None = None  # rows; empty: what pays
     max_concurrency: int | None = None  # requests at its worker at once; 0: any number
     max_queue: int | None = None  # requests that wait for it
+    replicas: int | None = None  # workers of each version that is loaded
     retry: bool | None = None  # a request whose worker died goes to another one, once
     prepare: Prepare | None = None
     keep: Place | None = None  # where it stays between requests; None: by use
@@ -60,6 +64,12 @@ class SlotKey:
     model: str
     version: str
     client: str = ""  # "": shared
+    replica: int = 0  # of the workers that serve the same, which one
+
+    @property
+    def crew(self) -> SlotKey:
+        """The key that all workers share that serve the same."""
+        return SlotKey(self.model, self.version, self.client) if self.replica else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +239,30 @@ class Receipt:
     memory_back: float = 0.0
     total: float = 0.0
     reason: str | None = None  # why it is not verified
+
+    @classmethod
+    def together(cls, receipts: Sequence[Receipt]) -> Receipt:
+        """Return one receipt for workers that stopped side by side; there is at least one.
+
+        Counts and bytes are sums, seconds the longest, and the outcome is the worst.
+        """
+        severity: tuple[Outcome, ...] = ("drained", "forced", "crashed")
+        gpus = sorted({uuid for one in receipts for uuid in one.freed_gpu})
+        return cls(
+            model=receipts[0].model,
+            worker=receipts[0].worker,
+            outcome=max((one.outcome for one in receipts), key=severity.index),
+            in_flight_completed=sum(one.in_flight_completed for one in receipts),
+            in_flight_aborted=sum(one.in_flight_aborted for one in receipts),
+            freed_host=sum(one.freed_host for one in receipts),
+            freed_gpu={u: sum(one.freed_gpu.get(u, 0) for one in receipts) for u in gpus},
+            verified=all(one.verified for one in receipts),
+            drain=max(one.drain for one in receipts),
+            exit=max(one.exit for one in receipts),
+            memory_back=max(one.memory_back for one in receipts),
+            total=max(one.total for one in receipts),
+            reason="; ".join(one.reason for one in receipts if one.reason) or None,
+        )
 
     def to_json(self) -> ReceiptShape:
         """Return the receipt in the form of the HTTP contract."""

@@ -56,7 +56,9 @@ def load(
 def _text(loaded: Loaded) -> str:
     if loaded.worker is None:
         return f"{loaded.model} is {loaded.state}; `modelsup models` shows when it is ready"
-    parts = [f"worker {loaded.worker}", f"version {loaded.version}"]
+    several = len(loaded.workers) > 1
+    parts = [f"{len(loaded.workers)} workers" if several else f"worker {loaded.worker}"]
+    parts.append(f"version {loaded.version}")
     if loaded.already_loaded:
         parts.append("it was already loaded")
     elif "total" in loaded.seconds:

@@ -23,6 +23,7 @@ def models(context: Context, *, as_json: bool) -> None:
         (
             "MODEL",
             "STATE",
+            "READY",
             "VERSION",
             "RUNTIME",
             "CLIENTS",
@@ -35,6 +36,7 @@ def models(context: Context, *, as_json: bool) -> None:
             (
                 model.name,
                 model.state,
+                f"{model.ready}/{model.replicas}",
                 model.version or output.listed(model.versions),
                 model.runtime or "-",
                 output.listed(model.clients),

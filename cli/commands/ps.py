@@ -29,6 +29,7 @@ def ps(context: Context, *, as_json: bool) -> None:
     output.print_table(
         (
             "MODEL",
+            "REPLICA",
             "WORKER",
             "VERSION",
             "STATE",
@@ -46,6 +47,7 @@ def ps(context: Context, *, as_json: bool) -> None:
         [
             (
                 worker.model,
+                str(worker.replica),
                 worker.id,
                 worker.version or "-",
                 worker.state,

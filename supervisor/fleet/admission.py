@@ -15,7 +15,7 @@ from .views import Plan
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..domain import Footprint
+    from ..domain import Footprint, SlotKey
     from ..policy.admission import Snapshot
     from .events import Events
     from .ledger import Charge, Ledger
@@ -30,14 +30,18 @@ OVERTAKING: Final = 1.0  # seconds in which later ones may take what an earlier 
 TELL_AGAIN: Final = 10.0  # seconds between two events about refusals of one model
 
 
-_Seen = dict[tuple[str, ...], "Snapshot"]  # by the clients about to swap
+# By the clients about to swap, and the crew that is to have one more worker.
+_Seen = dict[tuple[tuple[str, ...], "SlotKey | None"], "Snapshot"]
 
 
 class Yard(Protocol):
     """The slots and their workers, as the queue needs them."""
 
-    def snapshot(self, clients: Collection[str]) -> Snapshot:
-        """Return what holds memory now, as a wish of these clients finds it."""
+    def snapshot(self, clients: Collection[str], beside: SlotKey | None) -> Snapshot:
+        """Return what holds memory now, as a wish of these clients finds it.
+
+        The workers of the crew `beside` have to stay.
+        """
         ...
 
     def learned(self, slot: Slot) -> Footprint | None:
@@ -89,7 +93,7 @@ class Admission:
     @property
     def queue(self) -> tuple[str, ...]:
         """The models that wait for room, first in line first."""
-        return tuple(t.slot.key.model for t in self._in_line())
+        return tuple(dict.fromkeys(t.slot.key.model for t in self._in_line()))
 
     async def admit(self, slot: Slot) -> None:
         """Wait until the slot's worker was started. Raises DoesNotFit, at once or in the end."""
@@ -199,9 +203,10 @@ class Admission:
         """Decide on a slot. `seen` holds the snapshots since the last change, to be used again."""
         charges = self._ledger.charges(slot, self._yard.learned(slot))
         clients = tuple(slot.swapping)
-        snapshot = seen.get(clients)
+        beside = slot.key.crew if slot.replicated else None
+        snapshot = seen.get((clients, beside))
         if snapshot is None:
-            snapshot = seen[clients] = self._yard.snapshot(clients)
+            snapshot = seen[clients, beside] = self._yard.snapshot(clients, beside)
         return charges, snapshot, decide(snapshot, [c.candidate for c in charges])
 
     def _let_in(self, ticket: _Ticket, charges: list[Charge], decision: Admit) -> None:

@@ -50,7 +50,7 @@ class Clients:
 
     def holders(self, keys: Iterable[SlotKey]) -> tuple[str, ...]:
         """Return the clients that hold any of these."""
-        wanted = set(keys)
+        wanted = {key.crew for key in keys}
         return tuple(c for c, hold in self._holds.items() if hold.lease.key in wanted)
 
     def use(self, client: str) -> SlotKey | None:

@@ -65,7 +65,7 @@ class Queue:
 
 
 class Crew:
-    """Hands requests to the ready workers of a slot, first come first served.
+    """Hands requests to the ready workers, the least loaded first; first come first served.
 
     A worker that is given out has begun the request, so that nobody else takes its place: `end`
     it. Belongs to the event loop.
@@ -146,7 +146,7 @@ class Crew:
         return [turn for turn in turns if not turn.done()]
 
     def _begin(self) -> Worker | None:
-        worker = min(self.ready, key=_in_flight, default=None)
+        worker = min(self.ready, key=_load, default=None)
         most = self.flow.concurrency
         if worker is None or (most and worker.traffic.in_flight >= most):
             return None
@@ -159,5 +159,6 @@ def _given(turn: Turn) -> Worker | None:
     return turn.result() if came else None
 
 
-def _in_flight(worker: Worker) -> int:
-    return worker.traffic.in_flight
+def _load(worker: Worker) -> tuple[int, float]:
+    """Return what makes one go after others: its requests, and then how lately one ended."""
+    return worker.traffic.in_flight, worker.traffic.last_end

@@ -1,4 +1,4 @@
-"""The crews of all slots, and the routes of the hot path to them."""
+"""All crews, and the routes of the hot path to them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from .crew import Crew, Flow, Queue
 if TYPE_CHECKING:
     from ..domain import CatalogueEntry, SlotKey
     from .slot import Slot
+    from .worker import Worker
 
 
 class Crews:
-    """Crews by slot, one queue for each model, and the versions that stand for models.
+    """Crews by key, one queue for each model, and the versions that stand for models.
 
     `max_queue` is that of a model that says nothing else.
     """
@@ -22,6 +23,7 @@ class Crews:
         self._max_queue = max_queue
         self._queues: dict[str, Queue] = {}
         self._crews: dict[SlotKey, Crew] = {}
+        self._ready: dict[SlotKey, dict[int, Worker]] = {}  # by replica
         self._routes: dict[tuple[str, str | None], Crew] = {}  # shared, with a ready worker
         self._closed = False
 
@@ -30,15 +32,15 @@ class Crews:
         return self._routes.get((model, version))
 
     def find(self, key: SlotKey) -> Crew | None:
-        """Return the crew of the slot with this key, if there is one."""
+        """Return the crew with this key, if there is one."""
         return self._crews.get(key)
 
     def of(self, slot: Slot) -> Crew:
-        """Return the crew of a slot."""
-        crew = self._crews.get(slot.key)
+        """Return the crew that the worker of a slot belongs to."""
+        key = slot.key.crew
+        crew = self._crews.get(key)
         if crew is None:
-            model = slot.key.model
-            crew = self._crews[slot.key] = Crew(self.queue(model), self.flow(slot.entry))
+            crew = self._crews[key] = Crew(self.queue(key.model), self.flow(slot.entry))
         return crew
 
     def queue(self, model: str) -> Queue:
@@ -51,23 +53,30 @@ class Crews:
 
     def update(self, slot: Slot) -> None:
         """Keep the crew of a slot, and the routes to it, true to the slot."""
-        crew, key, worker = self.of(slot), slot.key, slot.current
+        crew, key, worker = self.of(slot), slot.key.crew, slot.current
+        ready = self._ready.setdefault(key, {})
+        if worker is not None and worker.serves:
+            ready[slot.key.replica] = worker
+        else:
+            ready.pop(slot.key.replica, None)
+        if self._closed:
+            ready.clear()
         crew.flow = self.flow(slot.entry)
-        is_ready = worker is not None and worker.serves and not self._closed
-        crew.refresh((worker,) if worker is not None and is_ready else ())
+        crew.refresh(tuple(ready.values()))
         if key.client:
             return
         routes: list[tuple[str, str | None]] = [(key.model, key.version)]
         if self.latest.get(key.model) == key.version:
             routes.append((key.model, None))
         for route in routes:
-            if is_ready:
+            if ready:
                 self._routes[route] = crew
             else:
                 self._routes.pop(route, None)
 
     def forget(self, key: SlotKey) -> None:
-        """Drop the crew of a slot that is no more."""
+        """Drop a crew that is no more."""
+        self._ready.pop(key, None)
         crew = self._crews.pop(key, None)
         if crew is not None:
             crew.refresh(())

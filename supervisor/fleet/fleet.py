@@ -7,8 +7,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ..domain import Failure, Lease, Receipt
+from ..domain import Failure, Lease, Options, Receipt
 from ..errors import (
+    DoesNotFit,
     Held,
     LoadFailed,
     NotLoaded,
@@ -27,16 +28,17 @@ from .clients import Clients, Swap
 from .contexts import Contexts
 from .entries import check_entry
 from .ledger import Ledger, asked_cap
+from .replicas import surplus, wanted
 from .residency import Residency
 from .show import client_view, model_view, worker_view
 from .slots import Slots
-from .views import Loaded, Released, Swapped
+from .views import Loaded, Released, Scaled, Swapped
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
-    from ..domain import CatalogueEntry, Options, Outcome, SlotKey
+    from ..domain import CatalogueEntry, Outcome, SlotKey
     from .clients import Hold
     from .events import Events
     from .ledger import Reserve
@@ -121,6 +123,11 @@ class Fleet:
         crew = self._slots.crews.route(model, version)
         return crew.ready[0] if crew is not None else None
 
+    def serving(self, model: str, version: str | None = None) -> Sequence[Worker]:
+        """Return all shared workers that are ready."""
+        crew = self._slots.crews.route(model, version)
+        return crew.ready if crew is not None else ()
+
     async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
         """Return a ready shared worker, loading the model if need be. Raises SupervisorError."""
         slot = await self._slots.get(self._loadable(model), version)
@@ -158,7 +165,7 @@ class Fleet:
     def _loadable(self, model: str) -> CatalogueEntry:
         """Return the entry of a model that is loaded, or may be. Raises UnknownModel."""
         entry = self._catalogue.get(model)
-        if not self._defaults.autoload and not self._slots.loaded(model):
+        if not self._defaults.autoload and not self._slots.roster.loaded(model):
             raise UnknownModel(
                 f"model {model} is not loaded, and loading on request is off", model=model
             )
@@ -214,8 +221,7 @@ class Fleet:
 
         It holds until the next call, or a load of the model.
         """
-        slot = self._slots.find(worker.key)
-        if slot is not None:
+        for slot in self._slots.roster.crew(worker.key):
             slot.keep_alive(None if seconds < 0 else seconds)
 
     # --- catalogue ---
@@ -225,13 +231,22 @@ class Fleet:
     ) -> tuple[ModelView, bool]:
         """Add or change a model without loading it; return it and whether it is new.
 
-        Raises Invalid, UnknownModel, or SourceConflict while another source is loaded.
+        Of a model that is loaded, the number of workers follows. Raises Invalid, UnknownModel, or
+        SourceConflict while another source is loaded.
         """
+        known = self._catalogue.find(name)
+        self._amend(name, source, runtime, options)
+        return self.model(name), known is None
+
+    def _amend(
+        self, name: str, source: str | None, runtime: str | None, options: Options | None
+    ) -> list[asyncio.Task[Receipt | None]]:
+        """Change the catalogue; return the ends of the workers that are too many now."""
         known = self._catalogue.find(name)
         entry = self._catalogue.amended(name, source, runtime, options)
         check_entry(entry, self._services.devices, self._defaults.max_batch_size)
         if known is not None:
-            loaded = self._slots.loaded(name)
+            loaded = self._slots.roster.loaded(name)
             if loaded and (known.source, known.runtime) != (entry.source, entry.runtime):
                 raise SourceConflict(
                     f"model {name} is loaded from {known.source or known.runtime}; "
@@ -244,7 +259,19 @@ class Fleet:
             self._catalogue.put(entry)
             self._see_to_form(entry)
             self._residency.poke()
-        return self.model(name), known is None
+        return self._trim(entry)
+
+    def _trim(self, entry: CatalogueEntry) -> list[asyncio.Task[Receipt | None]]:
+        """Begin to end the workers that are too many, once they have answered what they have."""
+        self._slots.refill.poke()
+        roster = self._slots.roster
+        crews = {slot.key.crew: None for slot in self._slots.of_model(entry.name)}
+        extra = [
+            slot for key in crews for slot in surplus(roster.crew(key), wanted(key, entry.options))
+        ]
+        for slot in extra:
+            slot.unwish()
+        return [self._spawn(slot.stop(slot.wear.drain)) for slot in extra]
 
     def _said(
         self, name: str, source: str | None, runtime: str | None, options: Options | None
@@ -257,7 +284,7 @@ class Fleet:
     def remove_model(self, name: str) -> None:
         """Forget a model. Raises UnknownModel, or StillLoaded."""
         self._catalogue.get(name)
-        if self._slots.loaded(name):
+        if self._slots.roster.loaded(name):
             raise StillLoaded(f"model {name} is loaded; unload it first", model=name)
         self._catalogue.remove(name)
         self._slots.forget_model(name)
@@ -274,25 +301,48 @@ class Fleet:
     ) -> Loaded | None:
         """Load a model and keep it loaded; None when it is not ready within `wait` seconds.
 
-        The load goes on if the caller stops waiting. Raises SupervisorError.
+        It is ready when all its workers are. Where some of them cannot be had, this raises what
+        came in the way, once the others are ready; these stay. The load goes on if the caller
+        stops waiting. Raises SupervisorError.
         """
         started = self._services.clock.monotonic()
         entry = self._said(name, source, runtime, options)
         slot = await self._slots.get(entry, None)
-        already = slot.current is not None and slot.current.state is State.READY
-        if already:
-            self._slots.renew(slot, entry)  # what a request said of its idle time ends here
+        crew = self._slots.roster.crew(slot.key)
+        serving = [fellow for fellow in crew if fellow.state == State.READY]
+        for fellow in serving:
+            self._slots.renew(fellow, entry)  # what a request said of its idle time ends here
+        already = len(serving) == wanted(slot.key, entry.options)
         slot.explicit = True
         slot.forget_failure()
-        ready = self._spawn(slot.ensure_ready())
+        ready = self._spawn(self._all_ready(slot))
         done, _ = await asyncio.wait({ready}, timeout=wait)
         if not done:
             return None
-        worker = ready.result()
-        return self._loaded(slot, worker, already, started)
+        return self._loaded(slot, ready.result(), already, started)
 
-    def _loaded(self, slot: Slot, worker: Worker, already: bool, started: float) -> Loaded:
-        memory = worker.handle.memory() if worker.handle else None
+    async def _all_ready(self, first: Slot) -> list[Worker]:
+        """Return the ready workers of a crew, once they are as many as it is to have.
+
+        One is loaded alone, which shows that the model can be, and what it takes; then the others
+        side by side. Raises what came in the way of one of them when all others are ready.
+        """
+        await first.ensure_ready()
+        slots = self._slots.replicas(first)
+        for slot in slots:
+            slot.explicit = True
+            slot.forget_failure()
+        wishes = (slot.ensure_ready() for slot in slots)
+        came = await asyncio.gather(*wishes, return_exceptions=True)
+        errors = [error for error in came if isinstance(error, BaseException)]
+        workers = [worker for worker in came if not isinstance(worker, BaseException)]
+        if errors:
+            raise _of_some(errors[0], first.key.model, len(workers), len(slots))
+        return workers
+
+    def _loaded(self, slot: Slot, workers: list[Worker], already: bool, started: float) -> Loaded:
+        worker = workers[0]
+        memory = [w.handle.memory() for w in workers if w.handle]
         seconds = dict(worker.seconds)
         seconds["total"] = self._services.clock.monotonic() - started
         return Loaded(
@@ -301,9 +351,37 @@ class Fleet:
             worker=worker.uid,
             already_loaded=already,
             seconds=seconds,
-            host_bytes=memory.uss if memory else 0,
+            host_bytes=sum(m.uss for m in memory if m),
             warnings=self._warnings(slot, worker),
+            workers=tuple(w.uid for w in workers),
         )
+
+    async def scale(self, name: str, replicas: int, wait: float = 600.0) -> Scaled | None:
+        """Change how many workers a model has; None when that takes longer than `wait` seconds.
+
+        A model that is not loaded stays so. What is begun goes on if the caller stops waiting.
+        Raises UnknownModel, or as `load` does where the model is loaded.
+        """
+        started = self._services.clock.monotonic()
+        self._catalogue.get(name)
+        leaving = self._amend(name, None, None, Options(replicas=replicas))
+        done = self._spawn(self._settled(name, leaving))
+        await asyncio.wait({done}, timeout=wait)
+        if not done.done():
+            return None
+        workers, receipts = done.result()
+        seconds = self._services.clock.monotonic() - started
+        return Scaled(name, replicas, tuple(w.uid for w in workers), receipts, seconds)
+
+    async def _settled(
+        self, name: str, leaving: list[asyncio.Task[Receipt | None]]
+    ) -> tuple[list[Worker], tuple[Receipt, ...]]:
+        """Wait until a model that is loaded has as many workers as it is to have, and no more."""
+        slots = self._slots.of_model(name)
+        first = next((slot for slot in slots if slot.kept and not slot.key.client), None)
+        workers = await self._all_ready(first) if first is not None else []
+        receipts = await asyncio.gather(*leaving)
+        return workers, tuple(r for r in receipts if r is not None)
 
     def _warnings(self, slot: Slot, worker: Worker) -> tuple[str, ...]:
         options = slot.entry.options
@@ -330,7 +408,7 @@ class Fleet:
         Raises UnknownModel, NotLoaded, Held, TimedOut.
         """
         self._catalogue.get(name)
-        slots = self._slots.loaded(name)
+        slots = self._slots.roster.loaded(name)
         if not slots:
             raise NotLoaded(f"model {name} is not loaded", model=name)
         holders = self._clients.holders(s.key for s in slots)
@@ -345,16 +423,24 @@ class Fleet:
             self._end_lease(client, "its model was unloaded by force")
         drain = 0.0 if force else self._drain_time(timeout)
         outcome: Outcome = "drained" if {s.state for s in slots} == {"queued"} else "crashed"
-        receipts = await asyncio.gather(*(self._stop(slot, drain, force=force) for slot in slots))
-        return [r for r in receipts if r is not None] or [Receipt(name, "", outcome)]
+        receipts = await self._stop(slots, drain, force=force)
+        return receipts or [Receipt(name, "", outcome)]
 
     def _drain_time(self, timeout: float | None) -> float:
         return self._services.timeouts.drain if timeout is None else timeout
 
-    async def _stop(self, slot: Slot, drain: float, *, force: bool = False) -> Receipt | None:
-        worker, name = slot.current, slot.key.model
-        unloaded = Stopping(f"model {name} was unloaded while the request waited", model=name)
-        self._slots.crews.of(slot).dismiss(unloaded)
+    async def _stop(self, slots: list[Slot], drain: float, *, force: bool = False) -> list[Receipt]:
+        """Unload all workers of crews, and tell the requests that wait for them."""
+        for slot in slots:
+            name = slot.key.model
+            unloaded = Stopping(f"model {name} was unloaded while the request waited", model=name)
+            self._slots.crews.of(slot).dismiss(unloaded)
+            slot.unwish()
+        stops = (self._stop_one(slot, drain, force=force) for slot in slots)
+        return [receipt for receipt in await asyncio.gather(*stops) if receipt is not None]
+
+    async def _stop_one(self, slot: Slot, drain: float, *, force: bool) -> Receipt | None:
+        worker = slot.current
         receipt = await slot.stop(drain, force=force)
         if receipt is None and worker is not None and worker.state is State.STUCK:
             raise TimedOut(
@@ -365,12 +451,17 @@ class Fleet:
         return receipt
 
     async def plan(self, name: str) -> Plan:
-        """Return what a load would do now, without doing it. Raises UnknownModel, LoadFailed."""
-        slot = await self._slots.get(self._catalogue.get(name), None)
+        """Return what a load would do now, without doing it: for the next worker that is lacking.
+
+        Raises UnknownModel, LoadFailed.
+        """
+        slots = self._slots.replicas(await self._slots.get(self._catalogue.get(name), None))
         try:
-            return self._slots.admission.plan(slot)
+            lacking = next((slot for slot in slots if slot.current is None), slots[0])
+            return self._slots.admission.plan(lacking)
         finally:
-            self._slots.forget_empty(slot)
+            for slot in slots:
+                self._slots.forget_empty(slot)
 
     # --- prepared forms ---
 
@@ -407,7 +498,7 @@ class Fleet:
         for entry in self._catalogue.entries():
             form = self.preparations.form(entry)
             if form is not None:
-                yield entry.options.keep, form, bool(self._slots.loaded(entry.name))
+                yield entry.options.keep, form, bool(self._slots.roster.loaded(entry.name))
 
     def _room_to_hold(self) -> int:
         """Return how many bytes of weights may be held: of what is left, so much as is allowed."""
@@ -441,10 +532,10 @@ class Fleet:
         old = self._worker_of(client)
         worker = await self._ready_for_swap(client, slot, wait)
         ready = self._services.clock.monotonic()
-        previous = self._take_lease(client, slot.key, ttl)
+        previous = self._take_lease(client, slot.key.crew, ttl)
         receipt, kept = None, None
         if previous is not None:
-            receipt, kept = await self._let_go(previous.key, unless=slot.key)
+            receipt, kept = await self._let_go(previous.key, unless=slot.key.crew)
             if receipt is None and kept is None and old is not None and old.told_to_stop:
                 receipt = await old.until_ended()  # it had to go before there was room
         return Swapped(
@@ -483,7 +574,7 @@ class Fleet:
         if not swap.overtaken:
             return worker
         if not slot.explicit:
-            await self._let_go(slot.key)
+            await self._let_go(slot.key.crew)
         raise Superseded(
             f"a later swap or release of client {client} took the place of this one",
             model=name,
@@ -503,7 +594,7 @@ class Fleet:
 
     def _worker_of(self, client: str) -> Worker | None:
         hold = self._clients.hold(client)
-        slot = self._slots.find(hold.lease.key) if hold else None
+        slot = self._slots.roster.best(hold.lease.key) if hold else None
         return slot.current if slot else None
 
     def _hold(self, client: str) -> Hold:
@@ -534,18 +625,19 @@ class Fleet:
         self, key: SlotKey, unless: SlotKey | None = None
     ) -> tuple[Receipt | None, str | None]:
         """Unload what a client no longer holds; return the receipt, or why it stays."""
-        slot = self._slots.find(key)
+        slots = self._slots.roster.crew(key)
         if key == unless:
             return None, "it is the same model"
-        if slot is None:
+        if not slots:
             return None, None
-        if slot.pinned:
+        if slots[0].pinned:
             return None, f"model {key.model} is pinned"
         if holders := self._clients.holders([key]):
             return None, f"model {key.model} is held by {_clients_text(holders)}"
-        if slot.waiting or self._slots.crews.of(slot).waiting:
+        if any(slot.waiting for slot in slots) or self._slots.crews.of(slots[0]).waiting:
             return None, f"requests wait for model {key.model}"
-        return await self._stop(slot, self._services.timeouts.drain), None
+        receipts = await self._stop(slots, self._services.timeouts.drain)
+        return (Receipt.together(receipts) if receipts else None), None
 
     # --- what there is ---
 
@@ -576,7 +668,7 @@ class Fleet:
         return self._worker_view(self._slots.worker(uid))
 
     def _worker_view(self, worker: Worker) -> WorkerView:
-        slot = self._slots.find(worker.key)
+        slot = self._slots.roster.find(worker.key)
         clock = self._services.clock
         return worker_view(
             worker,
@@ -596,7 +688,7 @@ class Fleet:
     def client(self, client: str) -> ClientView:
         """Return one lease. Raises UnknownClient."""
         hold = self._hold(client)
-        slot = self._slots.find(hold.lease.key)
+        slot = self._slots.roster.best(hold.lease.key)
         return client_view(hold, slot, self._clients.expires_in(hold))
 
     # --- life of the fleet ---
@@ -631,7 +723,7 @@ class Fleet:
         """Unload everything, for the end of the supervisor; what was loaded stays wanted."""
         self._slots.close()
         self._clients.close()
-        stops = [slot.stop(drain) for slot in self._slots.all()]
+        stops = [slot.stop(drain) for slot in self._slots.roster.all()]
         receipts = await asyncio.gather(*stops)
         await self.preparations.close()
         await self._residency.close()
@@ -654,6 +746,14 @@ class Fleet:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.info("background work failed: %s", error)
+
+
+def _of_some(error: BaseException, model: str, ready: int, replicas: int) -> BaseException:
+    """Return what came in the way of a replica, saying how many others serve."""
+    if not isinstance(error, DoesNotFit):
+        return error
+    text = f"{ready} of {replicas} replicas of model {model} are ready, and serve; {error}"
+    return DoesNotFit(text, model=model, plan=error.plan)
 
 
 def _clients_text(clients: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from ..states import CHARGED, COMING_UP, GOING_DOWN, State
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ..domain import Device, Footprint, Options
+    from ..domain import Device, Footprint, Options, SlotKey
     from .clients import Clients
     from .contexts import Contexts
     from .ports import Clock, Devices, Host
@@ -131,18 +131,24 @@ class Ledger:
         workers: Iterable[Worker],
         clients: Collection[str],
         others: Iterable[Resident] = (),
+        beside: SlotKey | None = None,
     ) -> Snapshot:
-        """Return what holds memory now, as a wish of `clients`, who swap to it, finds it."""
+        """Return what holds memory now, as a wish of `clients`, who swap to it, finds it.
+
+        Workers of the crew `beside` have to stay.
+        """
         by_key = {slot.key: slot for slot in slots}
         residents = [
-            self._resident(worker, by_key.get(worker.key), clients)
+            self._resident(worker, by_key.get(worker.key), clients, beside)
             for worker in workers
             if worker.state in CHARGED
         ]
         residents.extend(others)
         return Snapshot(self.budgets(), residents, self._reserve.minimum_residence)
 
-    def _resident(self, worker: Worker, slot: Slot | None, clients: Collection[str]) -> Resident:
+    def _resident(
+        self, worker: Worker, slot: Slot | None, clients: Collection[str], beside: SlotKey | None
+    ) -> Resident:
         now = self._clock.monotonic()
         holders = self._clients.holders([worker.key])
         leased_by = tuple(c for c in holders if c not in clients)
@@ -153,6 +159,7 @@ class Ledger:
             model=worker.key.model,
             charges=worker.charges,
             pinned=slot is not None and slot.pinned,
+            fellow=worker.key.crew == beside,
             leased_by=leased_by,
             outgoing=bool(holders) and not leased_by,
             busy=worker.traffic.in_flight > 0,

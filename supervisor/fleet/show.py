@@ -46,6 +46,7 @@ def worker_view(
         failure=worker.failure,
         guard=worker.handle.guard if worker.handle else None,
         from_prepared=worker.from_prepared,
+        replica=worker.key.replica + 1,
     )
 
 
@@ -59,7 +60,8 @@ def model_view(
     waiting: int,
 ) -> ModelView:
     """Show one model. Its state is that of its first shared worker, else of a private one."""
-    main = next((s for s in slots if not s.key.client and s.current), None)
+    shared = [slot for slot in slots if not slot.key.client]
+    main = next((slot for slot in shared if slot.current), None)
     main = main or next(iter(slots), None)
     worker = main.current if main else None
     return ModelView(
@@ -78,6 +80,8 @@ def model_view(
         prepared=prepared,
         residency=residency,
         waiting=waiting,
+        replicas=entry.options.replicas or 1,
+        ready=sum(s.standing == 0 for s in shared if main and s.key.crew == main.key.crew),
     )
 
 

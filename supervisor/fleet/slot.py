@@ -65,6 +65,10 @@ class Owner(Protocol):
         """Return whether a live client holds the slot."""
         ...
 
+    def fellows(self, slot: Slot) -> list[Slot]:
+        """Return the slots whose workers serve the same, this one included."""
+        ...
+
 
 class Slot:
     """Joins wishes for one worker, restarts it after a crash, and unloads it when idle."""
@@ -125,6 +129,16 @@ class Slot:
         return [*now, *self.leaving]
 
     @property
+    def replicated(self) -> bool:
+        """Whether more than one worker is to serve the same."""
+        return (self.entry.options.replicas or 1) > 1 and not self.key.client
+
+    @property
+    def kept(self) -> bool:
+        """Whether its worker is to stay, or to come."""
+        return self._wanted or self.explicit
+
+    @property
     def priority(self) -> int:
         """Return its rank in the queue for room."""
         return self.entry.options.priority or 0
@@ -139,6 +153,16 @@ class Slot:
         if self._restart is not None:
             return "restarting"
         return "failed" if self.failure is not None else "unloaded"
+
+    @property
+    def standing(self) -> int:
+        """How far it is from serving; what serves is 0."""
+        worker = self.current
+        if worker is None:
+            return 2 if self.queued or self._restart is not None else 4
+        if worker.serves:
+            return 0
+        return 1 if worker.state in COMING_UP and not worker.told_to_stop else 3
 
     @property
     def empty(self) -> bool:
@@ -301,6 +325,8 @@ class Slot:
         """
         if worker is not self.current or worker.state is not State.READY or self.successor:
             return
+        if any(fellow.renews for fellow in self._owner.fellows(self)):
+            return  # one after another, so that the others serve; it is found worn again
         if self._fingerprint and not self._owner.fingerprint(self):
             message = "a worn worker stays: its files are gone"
             self._tell("restart", message, logging.WARNING, worker=worker.uid, why=reason)
@@ -314,6 +340,11 @@ class Slot:
         self._disarm()
         self._restart = asyncio.get_running_loop().create_task(self._start_after(worker))
         worker.request_stop(self.wear.drain)
+
+    @property
+    def renews(self) -> bool:
+        """Whether another worker is about to take the place of one that served."""
+        return self.successor is not None or self._restart is not None
 
     async def _start_after(self, worker: Worker) -> None:
         await worker.until_ended()
@@ -347,17 +378,21 @@ class Slot:
             self.failure = None
             self._history = RestartHistory()
 
+    def unwish(self) -> None:
+        """Let no worker come, or come back, unless somebody asks for it."""
+        self._wanted = self.explicit = False
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+
     async def stop(self, drain: float, *, force: bool = False) -> Receipt | None:
         """Unload: no restart, no wish to keep it; return the receipt, None without a worker.
 
         A worker that crashes, or gets stuck, under the stop leaves no receipt either.
         """
-        self._wanted = self.explicit = False
+        self.unwish()
         self.failure = None
         self._disarm()
-        if self._restart is not None:
-            self._restart.cancel()
-            self._restart = None
         others = self._send_off(drain, force=force)
         receipt = await self._stop_current(drain, force=force)
         for other in others:
@@ -385,10 +420,12 @@ class Slot:
         self._owner.events.tell(kind, message, level, model=self.key.model, **facts)
 
     def _go(self) -> None:
-        self._wanted = self.explicit = False
+        self.unwish()
         self._send_off(0)
         if self.current is not None:
             self.current.request_stop(0)
+        else:
+            self._owner.slot_changed(self)
 
     # --- idleness and wear ---
 
@@ -426,17 +463,22 @@ class Slot:
             self._on_idle()
 
     def _on_idle(self) -> None:
-        """Unload if the time since the end of the last request is up; else look again later."""
+        """Unload if the time since the end of the last request is up; else look again later.
+
+        All that serve the same are idle together, and go together.
+        """
         worker, ttl = self.current, self.idle_ttl
         if worker is None or worker.state is not State.READY or ttl is None:
             return
-        left = ttl - (self._clock.monotonic() - worker.traffic.last_end)
-        if left > 0 or self._needs(worker):
+        fellows = self._owner.fellows(self)
+        traffic = [fellow.current.traffic for fellow in fellows if fellow.current]
+        left = ttl - (self._clock.monotonic() - max(t.last_end for t in traffic))
+        used = any(t.in_flight for t in traffic) or any(fellow.waiting for fellow in fellows)
+        if left > 0 or used or self.pinned or self._owner.is_leased(self):
             self._look_in(max(left, ttl / 10, 0.01) if ttl else _LOOK_AGAIN)
             return
         self._tell("idle", "unloading an idle model", worker=worker.uid)
-        self._go()
-
-    def _needs(self, worker: Worker) -> bool:
-        used = worker.traffic.in_flight or self.waiting
-        return bool(used) or self.pinned or self._owner.is_leased(self)
+        for fellow in fellows:
+            fellow.unwish()
+        for fellow in fellows:
+            fellow._go()

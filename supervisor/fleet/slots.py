@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 from contextlib import suppress
@@ -18,6 +19,7 @@ from ..errors import (
     LoadFailed,
     Stopping,
     StoreFailed,
+    SupervisorError,
     UnknownModel,
     UnknownWorker,
 )
@@ -29,6 +31,8 @@ from .crews import Crews
 from .ledger import recharged
 from .measuring import Measuring, ModelFiles
 from .preparations import Preparations
+from .replicas import Refill, wanted
+from .roster import Roster
 from .slot import Slot
 from .views import Books
 from .wear import Wear
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from ..policy.admission import Decision, Snapshot
     from .clients import Clients
     from .contexts import Contexts
+    from .crew import Crew
     from .ledger import Charge, Ledger
     from .ports import FormCache, Sources, Store
     from .services import Services
@@ -111,7 +116,8 @@ class Slots:
             spawn,
             changed,
         )
-        self._slots: dict[SlotKey, Slot] = {}
+        self.roster = Roster()
+        self.refill = Refill(self, spawn)
         self._workers: dict[str, Worker] = {}
         self.crews = Crews(defaults.max_queue)
         self._measured: set[str] = set()  # workers whose footprint was taken
@@ -119,19 +125,9 @@ class Slots:
         self._changed = changed
         self.stopping = False
 
-    def find(self, key: SlotKey) -> Slot | None:
-        """Return the slot of this key, if there is one."""
-        return self._slots.get(key)
-
-    def all(self) -> list[Slot]:
-        """Return all slots."""
-        return list(self._slots.values())
-
     def of_model(self, model: str) -> list[Slot]:
-        """Return the slots of a model, first that of requests that name no version."""
-        latest = self.crews.latest.get(model)
-        found = [slot for slot in self.all() if slot.key.model == model]
-        return sorted(found, key=lambda slot: slot.key != SlotKey(model, latest or ""))
+        """Return the slots of a model, first those of requests that name no version."""
+        return self.roster.of_model(model, self.crews.latest)
 
     def workers(self) -> list[Worker]:
         """Return the workers that live, the stuck and leaked ones included."""
@@ -143,38 +139,53 @@ class Slots:
             raise UnknownWorker(f"there is no worker {uid}; it may have ended")
         return self._workers[uid]
 
-    def loaded(self, model: str) -> list[Slot]:
-        """Return the slots of a model that hold, or are about to hold, a worker."""
-        idle = {"unloaded", "failed"}
-        return [s for s in self.all() if s.key.model == model and s.state not in idle]
-
     def close(self) -> None:
         """Start no worker any more and route nothing."""
         self.stopping = True
         self.crews.close()
 
     async def get(self, entry: CatalogueEntry, version: str | None, client: str = "") -> Slot:
-        """Return the slot, made at need, for a version of a model; None: the highest one."""
+        """Return the slot, made at need, for a version of a model; None: the highest one.
+
+        Of several replicas it is the one that is nearest to serving.
+        """
         self._refuse_when_stopping()
         loaded = self.crews.latest.get(entry.name) if version is None else version
         if loaded is not None:
-            slot = self._slots.get(SlotKey(entry.name, loaded, client))
+            slot = self.roster.best(SlotKey(entry.name, loaded, client))
             if slot is not None and slot.current is not None:
                 return slot
         files = await self.files_of(entry, version)
         await self.preparations.look(entry, self._prepared_key(entry, files.digest))
         self._refuse_when_stopping()
         key = SlotKey(entry.name, files.version, client)
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = Slot(key, entry, files, self, self._services.clock, self._rng.random)
-            self._slots[key] = slot
+        slot = self.roster.best(key) or self._make(key, entry, files)
         if slot.current is None:  # it may be left from a load of another source that failed
             slot.files = files
             self.renew(slot, entry)
         if version is None and not client:
             self.crews.latest[entry.name] = files.version
             self.crews.update(slot)
+        return slot
+
+    def replicas(self, slot: Slot) -> list[Slot]:
+        """Return as many slots as a slot's model is to have workers, made at need.
+
+        Those that are nearest to serving come first.
+        """
+        slots, files = self.roster.crew(slot.key), slot.files
+        taken = {other.key.replica for other in slots}
+        free = (number for number in itertools.count() if number not in taken)
+        while len(slots) < wanted(slot.key, slot.entry.options):
+            key = replace(slot.key, replica=next(free))
+            slots.append(self._make(key, slot.entry, files))
+            self.renew(slots[-1], slot.entry)
+            slots[-1].idle_ttl = slot.idle_ttl
+        return slots[: wanted(slot.key, slot.entry.options)]
+
+    def _make(self, key: SlotKey, entry: CatalogueEntry, files: ModelFiles) -> Slot:
+        slot = Slot(key, entry, files, self, self._services.clock, self._rng.random)
+        self.roster.put(slot)
         return slot
 
     async def turn(self, entry: CatalogueEntry, version: str | None, client: str = "") -> Worker:
@@ -191,10 +202,18 @@ class Slots:
                 slot = await self.get(entry, version, client)
                 crew = self.crews.of(slot)
                 if not crew.ready:
-                    await slot.ensure_ready()
+                    await self._until_any_ready(slot, crew)
                 worker = crew.next() or await crew.until_turn()
                 if worker is not None:
                     return worker
+
+    async def _until_any_ready(self, slot: Slot, crew: Crew) -> None:
+        """Wait for a slot's worker. That it fails is nothing where another replica serves."""
+        try:
+            await slot.ensure_ready()
+        except SupervisorError:
+            if not crew.ready:
+                raise
 
     async def files_of(self, entry: CatalogueEntry, version: str | None) -> ModelFiles:
         """Return the files of a version of a model; None: the highest one.
@@ -253,10 +272,14 @@ class Slots:
         """Return the charge of a second worker of the slot if that fits now, beside all others."""
         return None if self.stopping else self.admission.room_now(slot)
 
-    def snapshot(self, clients: Collection[str] = ()) -> Snapshot:
-        """Return what holds memory now, as a wish of these clients finds it."""
+    def snapshot(self, clients: Collection[str] = (), beside: SlotKey | None = None) -> Snapshot:
+        """Return what holds memory now, as a wish of these clients finds it.
+
+        `beside`: the crew whose workers have to stay, for it is one more of them that is wished.
+        """
         making = self.preparations.residents()
-        return self._ledger.snapshot(self.all(), self.workers(), clients, making)
+        slots, workers = self.roster.all(), self.workers()
+        return self._ledger.snapshot(slots, workers, clients, making, beside)
 
     def books(self) -> Books:
         """Return the budgets, the charges and the queue."""
@@ -356,7 +379,7 @@ class Slots:
 
     def _learn_most(self, worker: Worker) -> None:
         """Keep the most that an ended worker was seen to hold of its GPU, for its next cap."""
-        slot, most = self._slots.get(worker.key), worker.gpu.most
+        slot, most = self.roster.find(worker.key), worker.gpu.most
         if slot is None or not most:
             return
         key = self._footprint_key(slot, prepared=worker.from_prepared)
@@ -366,7 +389,7 @@ class Slots:
 
     def _suspect_form(self, worker: Worker) -> None:
         """Where a worker died while it loaded a prepared form, let the next do without."""
-        slot, died = self._slots.get(worker.key), worker.failure is not None
+        slot, died = self.roster.find(worker.key), worker.failure is not None
         if slot is not None and died and worker.spec.prepared and worker.ready_at is None:
             key = self._prepared_key(slot.entry, slot.files.digest)
             self.preparations.on_failed(slot.entry, key, worker)
@@ -375,7 +398,7 @@ class Slots:
         """Begin to unload a worker, or to end what prepares a model."""
         if self.preparations.evict(worker, reason):
             return
-        slot = self._slots.get(self._workers[worker].key)
+        slot = self.roster.find(self._workers[worker].key)
         if slot is not None:
             slot.evict(reason)
 
@@ -451,16 +474,21 @@ class Slots:
         """Return whether a live client holds the slot."""
         return bool(self._clients.holders([slot.key]))
 
+    def fellows(self, slot: Slot) -> list[Slot]:
+        """Return the slots whose workers serve the same, this one included."""
+        return self.roster.crew(slot.key)
+
     def slot_changed(self, slot: Slot) -> None:
         """Keep routes, the wanted set and the list of workers true to the slot."""
         self._forget_ended_workers()
         self._take_note(slot)
         self.admission.poke()
+        self.refill.poke()
         self.preparations.poke()
         self._changed()
 
     def _take_note(self, slot: Slot) -> None:
-        if self._slots.get(slot.key) is not slot:  # another one has taken its place
+        if self.roster.find(slot.key) is not slot:  # another one has taken its place
             return
         worker = slot.current
         self.crews.update(slot)
@@ -468,33 +496,43 @@ class Slots:
             if new.state is State.LOADING and new.handle is not None:
                 self.persist(self._store.add_worker, new.uid, slot.key.model, new.handle.pid)
         if worker is not None and worker.state is State.READY:
-            self.persist(self._store.add_wanted, slot.key)
+            self.persist(self._store.add_wanted, slot.key.crew)
             if worker.uid not in self._measured:
                 self._measured.add(worker.uid)
                 self._spawn(self._learn(slot, worker))
                 self._spawn(self._note_form(slot, worker))
-        elif slot.state in {"unloaded", "failed"} and not self.stopping:
-            self.persist(self._store.remove_wanted, slot.key)
+        elif not self.stopping and not self.roster.is_loaded(slot.key):
+            self.persist(self._store.remove_wanted, slot.key.crew)
         if self._is_over(slot):
-            self._forget(slot.key)
+            self._forget(slot)
         else:
             self.forget_empty(slot)
 
     def forget_empty(self, slot: Slot) -> None:
         """Drop a slot in which nothing is left to remember."""
-        if slot.empty and self._slots.get(slot.key) is slot:
-            self._forget(slot.key)
+        if slot.empty and self.roster.find(slot.key) is slot:
+            self._forget(slot)
+            self._forget_failures_beside(slot)
 
-    def _forget(self, key: SlotKey) -> None:
-        del self._slots[key]
-        self.crews.forget(key)
+    def _forget(self, slot: Slot) -> None:
+        self.roster.remove(slot)
+        if not self.roster.crew(slot.key):
+            self.crews.forget(slot.key.crew)
+
+    def _forget_failures_beside(self, slot: Slot) -> None:
+        """Drop failed replicas once the last that served has gone: the next may try anew."""
+        rest = self.roster.crew(slot.key)
+        if all(other.state == "failed" and not other.waiting for other in rest):
+            for other in rest:
+                self._forget(other)
 
     def forget_model(self, model: str) -> None:
         """Drop what is remembered of a model that is not loaded, such as its failure."""
         self.crews.latest.pop(model, None)
         self.preparations.forget(model)
-        for key in [k for k, s in self._slots.items() if k.model == model and not s.waiting]:
-            self._forget(key)
+        for slot in self.of_model(model):
+            if not slot.waiting:
+                self._forget(slot)
 
     def _is_over(self, slot: Slot) -> bool:
         """Whether it is the failed try of a client that holds something else, or nothing."""

@@ -42,6 +42,7 @@ class WorkerView:
     failure: Failure | None
     guard: str | None = None  # what holds it to its limit of host memory
     from_prepared: bool = False  # it was loaded from the model's prepared form
+    replica: int = 1  # of the workers that serve the same, which one
 
 
 PreparedState = Literal[
@@ -92,6 +93,8 @@ class ModelView:
     prepared: PreparedView = PreparedView("none")
     residency: Place = "disk"
     waiting: int = 0  # requests, for a load or for their turn
+    replicas: int = 1  # workers that each loaded version is to have
+    ready: int = 0  # shared workers of `version` that serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,20 @@ class Loaded:
     worker: str
     already_loaded: bool
     seconds: dict[str, float]  # "queue", "fork", "load", "warm", "total"
-    host_bytes: int
+    host_bytes: int  # of all its workers
     warnings: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """The answer to a change of the number of workers."""
+
+    model: str
+    replicas: int  # that it is to have
+    workers: tuple[str, ...]  # that serve
+    receipts: tuple[Receipt, ...]  # of those that were too many
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

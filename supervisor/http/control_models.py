@@ -15,16 +15,23 @@ from ..errors import (
     TimedOut,
     UnknownModel,
 )
-from .control_answers import loaded_json, receipts_json
+from .control_answers import loaded_json, receipts_json, scaled_json
 from .operations import Accepted, Created
 from .problem import Busy
-from .request_bodies import checked_name, model_body, unload_body, wait_of
+from .request_bodies import checked_name, model_body, scale_body, unload_body, wait_of
 
 if TYPE_CHECKING:
     from ..fleet.views import ModelView, Plan
     from .control_ports import ControlledFleet
     from .control_routes import Routes
-    from .control_shapes import Catalogue, LoadAnswer, LoadGoesOn, Removed, UnloadAnswer
+    from .control_shapes import (
+        Catalogue,
+        LoadAnswer,
+        LoadGoesOn,
+        Removed,
+        ScaleAnswer,
+        UnloadAnswer,
+    )
     from .on_loop import OnLoop
     from .operations import Raised
     from .request_bodies import ModelBody, UnloadBody
@@ -79,6 +86,10 @@ def _add_catalogue_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoo
 
 
 def _add_load_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoop) -> None:
+    def _going_on(name: str) -> Accepted[LoadGoesOn]:
+        state = on_loop.call(lambda: fleet.model(name).state)
+        return Accepted({"model": name, "state": state, "status_url": f"/api/models/{name}"})
+
     @routes.add("POST", "/api/models/<name>/load", query=wait_of, body=model_body, raises=LOADING)
     def load(name: str, query: float, body: ModelBody) -> LoadAnswer | Accepted[LoadGoesOn]:
         """Load a model and wait until it is ready; 202 if that takes longer than `wait`."""
@@ -86,10 +97,19 @@ def _add_load_routes(routes: Routes, fleet: ControlledFleet, on_loop: OnLoop) ->
         loaded = on_loop.wait(
             lambda: fleet.load(name, body.source, body.runtime, body.options, query)
         )
-        if loaded is not None:
-            return loaded_json(loaded)
-        state = on_loop.call(lambda: fleet.model(name).state)
-        return Accepted({"model": name, "state": state, "status_url": f"/api/models/{name}"})
+        return _going_on(name) if loaded is None else loaded_json(loaded)
+
+    @routes.add(
+        "POST",
+        "/api/models/<name>/scale",
+        query=wait_of,
+        body=scale_body,
+        raises=tuple(error for error in LOADING if error is not SourceConflict),
+    )
+    def scale(name: str, query: float, body: int) -> ScaleAnswer | Accepted[LoadGoesOn]:
+        """Change how many workers a model has, and wait until it has; 202 as for a load."""
+        scaled = on_loop.wait(lambda: fleet.scale(name, body, query))
+        return _going_on(name) if scaled is None else scaled_json(scaled)
 
     @routes.add(
         "POST",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Plan,
         PreparedView,
         Released,
+        Scaled,
         Swapped,
         WorkerView,
     )
@@ -111,6 +112,10 @@ class ControlledFleet(Protocol):
         wait: float = 600,
     ) -> PreparedView | None:
         """Make a model's prepared form; None when it is not there after `wait` seconds."""
+        ...
+
+    async def scale(self, name: str, replicas: int, wait: float = 600) -> Scaled | None:
+        """Change how many workers a model has; None when that takes longer than `wait` seconds."""
         ...
 
     async def unload(

@@ -80,6 +80,7 @@ class LoadAnswer(TypedDict):
     model: str
     version: str
     worker: str
+    workers: Sequence[str]
     state: Literal["ready"]
     already_loaded: bool
     seconds: dict[str, float]
@@ -122,6 +123,16 @@ class UnloadAnswer(ReceiptShape):
     """One receipt for all workers of a model; `workers` has those of each, if there were more."""
 
     workers: NotRequired[list[ReceiptShape]]
+
+
+class ScaleAnswer(TypedDict):
+    """The answer to a change of the number of workers; `receipt` is of those that it ended."""
+
+    model: str
+    replicas: int
+    workers: Sequence[str]
+    receipt: UnloadAnswer | None
+    seconds: float
 
 
 class ProcessMemory(TypedDict):

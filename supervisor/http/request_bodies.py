@@ -19,6 +19,7 @@ from .flow_options import (
     MOST_WAITING,
     max_delay_of,
     preferred_batch_sizes_of,
+    replicas_of,
 )
 from .problem import BadRequest, UnsupportedMediaType
 from .protocol_options import classes_of, image_of, labels_of
@@ -307,6 +308,13 @@ def unload_body(fields: Fields) -> UnloadBody:
     return body
 
 
+def scale_body(fields: Fields) -> int:
+    """Read the body of a change of the number of workers."""
+    replicas = fields.needed("replicas", replicas_of(fields), "say how many there are to be")
+    fields.done()
+    return replicas
+
+
 def swap_body(fields: Fields) -> SwapBody:
     """Read the body of a swap."""
     model = fields.pattern("model", NAME, _NAME_RULE)
@@ -381,6 +389,7 @@ def _options(fields: Fields) -> Options:
         preferred_batch_sizes=preferred_batch_sizes_of(fields),
         max_concurrency=fields.count("max_concurrency", 0, MOST_AT_ONCE),
         max_queue=fields.count("max_queue", 0, MOST_WAITING),
+        replicas=replicas_of(fields),
         retry=fields.optional_flag("retry"),
         prepare=fields.choice("prepare", get_args(Prepare)),
         keep=fields.choice("keep", get_args(Place)),

@@ -48,6 +48,10 @@ class Router(Protocol):
         """Return a ready shared worker; without a version, of the default one."""
         ...
 
+    def serving(self, model: str, version: str | None) -> Sequence[Worker]:
+        """Return all ready shared workers; without a version, of the default one."""
+        ...
+
     async def ensure_ready(self, model: str, version: str | None = None) -> Worker:
         """Load the model if need be. Cancelling it withdraws the wish."""
         ...

@@ -24,6 +24,7 @@ class Resident:
     model: str
     charges: Mapping[str, int]  # by resource: HOST or a GPU's UUID
     pinned: bool = False
+    fellow: bool = False  # another replica of what is wished
     leased_by: tuple[str, ...] = ()
     busy: bool = False  # requests in flight
     coming_up: bool = False
@@ -112,7 +113,7 @@ def decide(snapshot: Snapshot, candidates: Sequence[Candidate]) -> Decision:
     fits once some that may go have gone     → Evict, the cheapest to lose
     fits once those that are busy are not    → Wait
     larger than the budget, or the rest is
-    pinned, leased or lost                   → Refuse
+    pinned, leased, a fellow or lost         → Refuse
     """
     possible = [c for c in candidates if _fits(c, _free(snapshot, ()))]
     if not possible:
@@ -154,6 +155,8 @@ def blocker(snapshot: Snapshot, resident: Resident) -> Blocker | None:
         return _blocked(resident, "did not give its memory back", passing=False)
     if resident.pinned:
         return _blocked(resident, "is pinned", passing=False)
+    if resident.fellow:
+        return _blocked(resident, "is another replica of it", passing=False)
     if resident.leased_by and not resident.outgoing:
         return _blocked(resident, f"is held by {', '.join(resident.leased_by)}", passing=False)
     if resident.coming_up:

@@ -43,6 +43,7 @@ OPTIONS = {
     "preferred_batch_sizes",
     "max_concurrency",
     "max_queue",
+    "replicas",
     "retry",
     "prepare",
     "keep",
@@ -66,6 +67,8 @@ MODEL = {
     "prepared": {"state": str, "reason": str, "form": (str, None), "bytes": int},
     "residency": str,
     "waiting": int,
+    "replicas": int,
+    "ready": int,
 }
 WORKER = {
     "id": str,
@@ -93,6 +96,7 @@ WORKER = {
     "failure": (dict, None),
     "guard": (str, None),
     "from_prepared": bool,
+    "replica": int,
 }
 CLIENT = {
     "id": str,
@@ -108,6 +112,7 @@ LOADED = {
     "model": str,
     "version": str,
     "worker": str,
+    "workers": list,
     "state": str,
     "already_loaded": bool,
     "seconds": dict,

@@ -236,6 +236,9 @@ class Workshop:
     def is_leased(self, slot: Slot) -> bool:
         return self.leased
 
+    def fellows(self, slot: Slot) -> list[Slot]:
+        return [slot]
+
     async def until(self, state: str) -> None:
         """Wait until the slot is in a state."""
         while self.slot.state != state:

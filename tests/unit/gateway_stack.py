@@ -104,6 +104,10 @@ class Router:
         is_ready = found is not None and found.state == "ready" and version in (None, "1")
         return self.worker if self.loading is None and is_ready and not self.error else None
 
+    def serving(self, model: str, version: str | None = None) -> list[Worker]:
+        worker = self.ready(model, version)
+        return [worker] if worker is not None else []
+
     def take(self, model: str, version: str | None = None) -> Worker | None:
         worker = self.before.pop() if self.before else self.ready(model, version)
         if worker is not None:

@@ -23,7 +23,7 @@ class Yard:
         self.room = 10
         self.seen = asyncio.Event()
 
-    def snapshot(self, clients: object) -> Snapshot:
+    def snapshot(self, clients: object, beside: object) -> Snapshot:
         self.snapshots += 1
         self.seen.set()
         return Snapshot({HOST: 100}, [Resident("w", "m", {HOST: 100 - self.room}, busy=True)])
@@ -36,6 +36,7 @@ class Slot:
     """A slot that notes its start."""
 
     priority = 0
+    replicated = False
 
     def __init__(self, number: int, started: list[int]) -> None:
         self.key = SlotKey(f"m{number}", "1", "")

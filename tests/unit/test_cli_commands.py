@@ -35,6 +35,7 @@ LOADED = {
     "model": "m",
     "version": "1",
     "worker": "w1",
+    "workers": ["w1"],
     "state": "ready",
     "already_loaded": False,
     "seconds": {"total": 0.154},
@@ -43,6 +44,7 @@ LOADED = {
 }
 WORKER = {
     "id": "w1",
+    "replica": 2,
     "model": "m",
     "version": "1",
     "runtime": "echo",
@@ -87,6 +89,7 @@ MODEL = {
         "bytes": 0,
     },
     "residency": "ram",
+    "replicas": 3,
 }
 FORM = {
     "name": "0123-echo-1",
@@ -182,7 +185,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
     options += ["--max-requests", "1000", "--recycle-above", "2GB"]
     options += ["--warm-up-batch", "16", "--max-batch-size", "8", "--max-delay", "5ms"]
     options += ["--preferred-batch-sizes", "4,8", "--max-concurrency", "4", "--max-queue", "9"]
-    options += ["--no-retry", "--label", "stable=1", "--label", "next=2"]
+    options += ["--no-retry", "--replicas", "3", "--label", "stable=1", "--label", "next=2"]
     options += ["--image", '{"size": [4, 4]}', "--classes", "/names.txt", "--keep", "ram"]
     assert main(["load", "m", "/m.keras", *options]) == 0
     out, err = capsys.readouterr()
@@ -203,6 +206,7 @@ def test_load_prints_worker_time_and_memory(supervisor: Supervisor, capsys: Capt
             "preferred_batch_sizes": [4, 8],
             "max_concurrency": 4,
             "max_queue": 9,
+            "replicas": 3,
             "retry": False,
             "keep": "ram",
             "labels": {"stable": "1", "next": "2"},
@@ -234,6 +238,40 @@ def test_load_without_waiting(supervisor: Supervisor, capsys: Capture) -> None:
 
     assert main(["load", "m", "--no-wait"]) == 0
     assert "m is loading" in capsys.readouterr().out
+
+
+SCALED = {"model": "m", "replicas": 2, "workers": ["w1", "w2"], "receipt": None, "seconds": 0.5}
+
+
+def test_scale(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("POST /api/models/m/scale?wait=600.0", SCALED)
+    assert main(["scale", "m", "2"]) == 0
+    assert supervisor.sent() == {"replicas": 2}
+    assert main(["scale", "m", "2", "--json"]) == 0
+    text, *json_lines = capsys.readouterr().out.splitlines()
+    assert text == "m has 2 workers"
+    assert json.loads("".join(json_lines)) == SCALED
+
+
+def test_scale_tells_what_the_others_gave_back(supervisor: Supervisor, capsys: Capture) -> None:
+    answer = SCALED | {"replicas": 1, "workers": ["w1"], "receipt": RECEIPT}
+    supervisor.say("POST /api/models/m/scale?wait=600.0", answer)
+    assert main(["scale", "m", "1"]) == 0
+    told = "m has 1 worker; m: freed 142 MB host memory in 0.03 s, verified\n"
+    assert capsys.readouterr().out == told
+
+
+def test_scale_of_a_model_that_is_not_loaded(supervisor: Supervisor, capsys: Capture) -> None:
+    supervisor.say("POST /api/models/m/scale?wait=600.0", SCALED | {"workers": []})
+    assert main(["scale", "m", "2"]) == 0
+    assert capsys.readouterr().out == "m is not loaded; it will have 2 workers\n"
+
+
+def test_scale_that_takes_too_long(supervisor: Supervisor, capsys: Capture) -> None:
+    answer = {"model": "m", "state": "ready", "status_url": "/api/models/m"}
+    supervisor.say("POST /api/models/m/scale?wait=1.0", answer, 202)
+    assert main(["scale", "m", "2", "--wait", "1s"]) == 7
+    assert "goes on" in capsys.readouterr().err
 
 
 def test_load_in_json(supervisor: Supervisor, capsys: Capture) -> None:
@@ -392,6 +430,7 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
     header, row = capsys.readouterr().out.splitlines()
     assert header.split() == [
         "MODEL",
+        "REPLICA",
         "WORKER",
         "VERSION",
         "STATE",
@@ -409,6 +448,7 @@ def test_ps(supervisor: Supervisor, capsys: Capture) -> None:
     ]
     assert row.split() == [
         "m",
+        "2",
         "w1",
         "1",
         "ready",
@@ -454,6 +494,7 @@ def test_models_tells_of_failures_on_stderr(supervisor: Supervisor, capsys: Capt
     assert out.splitlines()[1].split() == [
         "m",
         "failed",
+        "0/3",
         "1,",
         "2",
         "tensorflow",

@@ -21,6 +21,7 @@ from modelsup.supervisor.fleet.views import (
     ModelView,
     Plan,
     Released,
+    Scaled,
     Swapped,
     WorkerView,
 )
@@ -179,7 +180,11 @@ class Fleet:
             await asyncio.Event().wait()
         if wish[-1] == 0:
             return None
-        return Loaded("m", "1", "w1", False, {"total": 0.5}, 48, ("no GPU here",))
+        return Loaded("m", "1", "w1", False, {"total": 0.5}, 48, ("no GPU here",), ("w1", "w2"))
+
+    async def scale(self, name: str, replicas: int, wait: float) -> Scaled | None:
+        self._note("scale", name, replicas, wait)
+        return Scaled("m", 1, ("w1",), tuple(self.receipts), 0.5) if wait else None
 
     async def plan(self, name: str) -> Plan:
         self._note("plan", name)
@@ -458,6 +463,7 @@ def test_load_waits_and_passes_warnings_on(api: FlaskClient, fleet: Fleet) -> No
         "model": "m",
         "version": "1",
         "worker": "w1",
+        "workers": ["w1", "w2"],
         "state": "ready",
         "already_loaded": False,
         "seconds": {"total": 0.5},
@@ -475,6 +481,21 @@ def test_a_load_that_is_not_ready_in_time_answers_202(api: FlaskClient) -> None:
         "state": "ready",
         "status_url": "/api/models/m",
     }
+
+
+def test_scale_answers_with_the_receipt_of_those_that_went(api: FlaskClient, fleet: Fleet) -> None:
+    response = api.post("/api/models/m/scale?wait=5", json={"replicas": 1})
+    assert response.get_json() == {
+        "model": "m",
+        "replicas": 1,
+        "workers": ["w1"],
+        "receipt": RECEIPT.to_json(),
+        "seconds": 0.5,
+    }
+    assert api.post("/api/models/m/scale?wait=0", json={"replicas": 3}).status_code == 202
+    assert fleet.wishes == [("scale", "m", 1, 5.0), ("scale", "m", 3, 0.0), ("model", "m")]
+    for body in ({}, {"replicas": 0}, {"replicas": 65}, {"replicas": 1, "x": 1}):
+        assert api.post("/api/models/m/scale", json=body).status_code == 422
 
 
 def test_unload_answers_with_the_receipt(api: FlaskClient, fleet: Fleet) -> None:
