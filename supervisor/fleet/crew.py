@@ -76,6 +76,7 @@ class Crew:
         self.flow = flow
         self.ready: Sequence[Worker] = ()
         self._turns: OrderedDict[Turn, None] = OrderedDict()
+        self._serves = asyncio.Event()
 
     @property
     def waiting(self) -> int:
@@ -97,6 +98,10 @@ class Crew:
     def next(self) -> Worker | None:
         """Return a worker with room, unless others wait for that; None: there is none."""
         return None if self._turns else self._begin()
+
+    async def until_ready(self) -> None:
+        """Wait until a worker is ready."""
+        await self._serves.wait()
 
     async def until_turn(self) -> Worker | None:
         """Wait for room at a ready worker; None once there is no ready worker any more.
@@ -131,8 +136,10 @@ class Crew:
         """Take note of which workers are ready."""
         self.ready = ready
         if ready:
+            self._serves.set()
             self.hand_over()
             return
+        self._serves.clear()
         for turn in self._open_turns():
             turn.set_result(None)
 

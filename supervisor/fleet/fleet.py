@@ -95,6 +95,7 @@ class Fleet:
             contexts,
             self._spawn,
             lambda: self._residency.poke(),
+            self._with_options_of_now,
         )
         self._catalogue = Catalogue(
             sources,
@@ -253,13 +254,17 @@ class Fleet:
                     "unload it first, or choose another name",
                     model=name,
                 )
-            for slot in loaded:
+            for slot in self._slots.of_model(name):
                 self._slots.renew(slot, entry)
         if entry != known:
             self._catalogue.put(entry)
             self._see_to_form(entry)
             self._residency.poke()
         return self._trim(entry)
+
+    def _with_options_of_now(self, entry: CatalogueEntry) -> CatalogueEntry:
+        now = self._catalogue.find(entry.name)
+        return entry if now is None else replace(entry, options=now.options)
 
     def _trim(self, entry: CatalogueEntry) -> list[asyncio.Task[Receipt | None]]:
         """Begin to end the workers that are too many, once they have answered what they have."""

@@ -43,8 +43,8 @@ class Yard(Protocol):
         """The slots that there are."""
         ...
 
-    def replicas(self, slot: Slot) -> list[Slot]:
-        """Return as many slots of a slot's crew as it is to have, made at need."""
+    def vacancy(self, slot: Slot) -> Slot:
+        """Return a slot of a slot's crew that has no worker, made at need."""
         ...
 
     async def measure(self, slot: Slot) -> None:
@@ -94,7 +94,7 @@ class Refill:
         slots = self._yard.roster.crew(key)
         if not slots or not is_lacking(slots):
             return None
-        return next(s for s in self._yard.replicas(slots[0]) if s.state == "unloaded")
+        return self._yard.vacancy(slots[0])
 
     async def _start(self, slot: Slot) -> bool:
         await self._yard.measure(slot)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 _OVER: Final = frozenset({State.GONE, State.FAILED, State.STUCK, State.LEAKED})
+_GOES: Final = 3  # standings: its worker is about to go, or there is none
+_IS_GONE: Final = 4
 _LOOK_AGAIN: Final = 1.0  # seconds until a model to go after a request is looked at, while held
 
 
@@ -139,6 +141,11 @@ class Slot:
         return self._wanted or self.explicit
 
     @property
+    def is_coming(self) -> bool:
+        """Whether its worker is to stay and serves, or is on its way."""
+        return self.kept and self.standing < _GOES
+
+    @property
     def priority(self) -> int:
         """Return its rank in the queue for room."""
         return self.entry.options.priority or 0
@@ -159,10 +166,10 @@ class Slot:
         """How far it is from serving; what serves is 0."""
         worker = self.current
         if worker is None:
-            return 2 if self.queued or self._restart is not None else 4
+            return 2 if self.queued or self._restart is not None else _IS_GONE
         if worker.serves:
             return 0
-        return 1 if worker.state in COMING_UP and not worker.told_to_stop else 3
+        return 1 if worker.state in COMING_UP and not worker.told_to_stop else _GOES
 
     @property
     def empty(self) -> bool:

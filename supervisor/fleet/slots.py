@@ -90,8 +90,12 @@ class Slots:
         contexts: Contexts,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         changed: Callable[[], None],
+        renewed: Callable[[CatalogueEntry], CatalogueEntry],
     ) -> None:
-        """`changed` is called when a worker or a prepared form has come, moved or gone."""
+        """`changed` is called when a worker or a prepared form has come, moved or gone.
+
+        `renewed` returns an entry with the options that the catalogue has now.
+        """
         self._services = services
         self._sources = sources
         self._measuring = Measuring(sources)
@@ -114,7 +118,7 @@ class Slots:
             store,
             self.persist,
             spawn,
-            changed,
+            self._note_change,
         )
         self.roster = Roster()
         self.refill = Refill(self, spawn)
@@ -123,6 +127,7 @@ class Slots:
         self._measured: set[str] = set()  # workers whose footprint was taken
         self._spawn = spawn
         self._changed = changed
+        self._renewed = renewed
         self.stopping = False
 
     def of_model(self, model: str) -> list[Slot]:
@@ -158,6 +163,7 @@ class Slots:
         files = await self.files_of(entry, version)
         await self.preparations.look(entry, self._prepared_key(entry, files.digest))
         self._refuse_when_stopping()
+        entry = self._renewed(entry)
         key = SlotKey(entry.name, files.version, client)
         slot = self.roster.best(key) or self._make(key, entry, files)
         if slot.current is None:  # it may be left from a load of another source that failed
@@ -173,15 +179,23 @@ class Slots:
 
         Those that are nearest to serving come first.
         """
-        slots, files = self.roster.crew(slot.key), slot.files
-        taken = {other.key.replica for other in slots}
-        free = (number for number in itertools.count() if number not in taken)
-        while len(slots) < wanted(slot.key, slot.entry.options):
-            key = replace(slot.key, replica=next(free))
-            slots.append(self._make(key, slot.entry, files))
-            self.renew(slots[-1], slot.entry)
-            slots[-1].idle_ttl = slot.idle_ttl
-        return slots[: wanted(slot.key, slot.entry.options)]
+        number, slots = wanted(slot.key, slot.entry.options), self.roster.crew(slot.key)
+        slots += [self._add_to(slot) for _ in range(number - len(slots))]
+        return slots[:number]
+
+    def vacancy(self, slot: Slot) -> Slot:
+        """Return a slot of a slot's crew that has no worker, made at need."""
+        slots = self.roster.crew(slot.key)
+        return next((s for s in slots if s.state == "unloaded"), None) or self._add_to(slot)
+
+    def _add_to(self, slot: Slot) -> Slot:
+        """Make one more slot of a crew, like the one that is there."""
+        taken = {other.key.replica for other in self.roster.crew(slot.key)}
+        number = next(number for number in itertools.count() if number not in taken)
+        made = self._make(replace(slot.key, replica=number), slot.entry, slot.files)
+        self.renew(made, slot.entry)
+        made.idle_ttl = slot.idle_ttl
+        return made
 
     def _make(self, key: SlotKey, entry: CatalogueEntry, files: ModelFiles) -> Slot:
         slot = Slot(key, entry, files, self, self._services.clock, self._rng.random)
@@ -202,18 +216,14 @@ class Slots:
                 slot = await self.get(entry, version, client)
                 crew = self.crews.of(slot)
                 if not crew.ready:
-                    await self._until_any_ready(slot, crew)
+                    try:
+                        await (_any_ready(slot, crew) if slot.replicated else slot.ensure_ready())
+                    except SupervisorError:
+                        if not any(other.is_coming for other in self._others(slot)):
+                            raise
                 worker = crew.next() or await crew.until_turn()
                 if worker is not None:
                     return worker
-
-    async def _until_any_ready(self, slot: Slot, crew: Crew) -> None:
-        """Wait for a slot's worker. That it fails is nothing where another replica serves."""
-        try:
-            await slot.ensure_ready()
-        except SupervisorError:
-            if not crew.ready:
-                raise
 
     async def files_of(self, entry: CatalogueEntry, version: str | None) -> ModelFiles:
         """Return the files of a version of a model; None: the highest one.
@@ -261,8 +271,19 @@ class Slots:
     async def admit(self, slot: Slot) -> None:
         """Wait for room and start the slot's worker. Raises SupervisorError."""
         self._refuse_when_stopping()
+        self._refuse_surplus(slot)
         self._check_device(slot)
         await self.admission.admit(slot)
+
+    def _refuse_surplus(self, slot: Slot) -> None:
+        """Refuse a wish from before the model was to have fewer workers."""
+        others = sum(other.is_coming for other in self._others(slot))
+        if others >= wanted(slot.key, slot.entry.options):
+            name = slot.key.model
+            raise Stopping(f"model {name} has as many workers as it is to have", model=name)
+
+    def _others(self, slot: Slot) -> list[Slot]:
+        return [other for other in self.roster.crew(slot.key) if other is not slot]
 
     def withdraw(self, slot: Slot, error: Exception) -> None:
         """Take the slot out of the queue for room."""
@@ -483,8 +504,11 @@ class Slots:
         self._forget_ended_workers()
         self._take_note(slot)
         self.admission.poke()
-        self.refill.poke()
         self.preparations.poke()
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self.refill.poke()
         self._changed()
 
     def _take_note(self, slot: Slot) -> None:
@@ -554,6 +578,20 @@ class Slots:
             write(*values)
         except StoreFailed as error:
             logger.error("this will not survive a restart: %s", error)  # noqa: TRY400
+
+
+async def _any_ready(slot: Slot, crew: Crew) -> None:
+    """Wait until a worker of a crew is ready, be it that of the slot or another one."""
+    wish = asyncio.ensure_future(slot.ensure_ready())
+    fellow = asyncio.ensure_future(crew.until_ready())
+    try:
+        await asyncio.wait({wish, fellow}, return_when=asyncio.FIRST_COMPLETED)
+        if not crew.ready:
+            await wish
+    finally:
+        fellow.cancel()
+        wish.cancel()
+        await asyncio.gather(wish, fellow, return_exceptions=True)
 
 
 def _said(value: int | None, default: int) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import itertools
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from modelsup.supervisor.domain import Options
 from modelsup.supervisor.errors import QueueFull, Stopping
 from modelsup.supervisor.fleet.crew import Crew, Flow, Queue
@@ -15,6 +18,8 @@ from modelsup.supervisor.fleet.traffic import Traffic
 class Worker:
     """A worker that counts its requests, and tells its crew of their end."""
 
+    clock = itertools.count(1)
+
     def __init__(self, crew: Crew) -> None:
         self.traffic = Traffic(0.0)
         self._crew = crew
@@ -23,7 +28,7 @@ class Worker:
         self.traffic.begin()
 
     def end(self, completed: bool) -> None:
-        self.traffic.end(0.0, completed)
+        self.traffic.end(float(next(self.clock)), completed)
         self._crew.hand_over()
 
 
@@ -187,3 +192,51 @@ def test_how_many_may_wait() -> None:
     assert Flow(concurrency=0, queue=10).most(workers=1, in_flight=11) == 0
     assert Flow.of(Options(), 7) == Flow(0, 7)
     assert Flow.of(Options(max_queue=0, max_concurrency=3), 7) == Flow(3, 0)
+
+
+@given(st.integers(1, 6), st.lists(st.one_of(st.just("ask"), st.integers(0, 5)), max_size=80))
+def test_requests_are_spread_evenly(workers: int, story: list[Any]) -> None:
+    """Each goes to one of those that have the fewest, whatever ends when."""
+    it = Bench(workers, concurrency=0)
+    for step in story:
+        if step == "ask":
+            fewest = min(it.in_flight)
+            worker: Any = it.crew.take()
+            assert worker.traffic.in_flight == fewest + 1
+        elif it.in_flight[step % workers]:
+            it.workers[step % workers].end(completed=True)
+
+
+@given(st.integers(1, 6), st.integers(0, 80))
+def test_loads_differ_by_one_at_most(workers: int, requests: int) -> None:
+    it = Bench(workers, concurrency=0)
+    for _ in range(requests):
+        assert it.crew.take() is not None
+    assert max(it.in_flight) - min(it.in_flight) <= 1
+
+
+def test_those_with_as_few_take_turns() -> None:
+    """One request at a time goes round."""
+    it = Bench(workers=3, concurrency=0)
+    given_out = []
+    for _ in range(6):
+        worker: Any = it.crew.take()
+        worker.end(completed=True)
+        given_out.append(worker)
+    assert given_out == it.workers * 2
+
+
+def test_all_wait_for_the_first_that_is_ready() -> None:
+    async def story() -> None:
+        it = Bench(workers=0)
+        waiting = [asyncio.create_task(it.crew.until_ready()) for _ in range(2)]
+        await asyncio.sleep(0)
+        it.crew.refresh((cast("Any", Worker(it.crew)),))
+        await asyncio.gather(*waiting)
+        it.crew.refresh(())
+        later = asyncio.create_task(it.crew.until_ready())
+        await asyncio.sleep(0)
+        assert not later.done()
+        later.cancel()
+
+    run(story())
