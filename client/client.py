@@ -89,7 +89,8 @@ class Client:
     ) -> Loaded:
         """Load a model and wait, at most `wait` seconds, until it is ready, with all its workers.
 
-        With `wait=0` the answer comes at once and its state tells how far the load is. Raises
+        With `wait=0` the answer comes at once and its state tells how far the load is. Where only
+        some of its `replicas` can be loaded, these stay, and serve. Raises
         LoadFailed, DoesNotFit, UnknownModel without a source, Conflict for another source than
         that of the catalogue, TimedOut after `wait` seconds; the load goes on then.
         """

@@ -50,6 +50,7 @@ def models(context: Context, *, as_json: bool) -> None:
     )
     for model in known:
         if model.failure is not None:
-            output.say(f"{model.name} failed: {model.failure.message} ({model.failure.cause})")
+            what = f"a replica of {model.name}" if model.ready else model.name
+            output.say(f"{what} failed: {model.failure.message} ({model.failure.cause})")
         if model.prepared.reason:
             output.say(f"{model.name} is not prepared: {model.prepared.reason}")

@@ -22,7 +22,7 @@ from ..errors import (
     UnknownModel,
 )
 from ..policy.admission import HOST
-from ..states import State
+from ..states import ENDED, State
 from .catalogue import Catalogue
 from .clients import Clients, Swap
 from .contexts import Contexts
@@ -534,15 +534,15 @@ class Fleet:
         entry = self._said(name, source, runtime, options)
         slot = await self._slots.get(entry, None, client if private else "")
         slot.forget_failure()
-        old = self._worker_of(client)
+        old = self._workers_of(client)
         worker = await self._ready_for_swap(client, slot, wait)
         ready = self._services.clock.monotonic()
         previous = self._take_lease(client, slot.key.crew, ttl)
         receipt, kept = None, None
         if previous is not None:
             receipt, kept = await self._let_go(previous.key, unless=slot.key.crew)
-            if receipt is None and kept is None and old is not None and old.told_to_stop:
-                receipt = await old.until_ended()  # it had to go before there was room
+            if kept is None:
+                receipt = await _receipt_of(old, receipt)
         return Swapped(
             client=client,
             model=name,
@@ -597,10 +597,10 @@ class Fleet:
         receipt, kept = await self._let_go(lease.key)
         return Released(client, lease.key.model, receipt, kept)
 
-    def _worker_of(self, client: str) -> Worker | None:
+    def _workers_of(self, client: str) -> list[Worker]:
         hold = self._clients.hold(client)
-        slot = self._slots.roster.best(hold.lease.key) if hold else None
-        return slot.current if slot else None
+        slots = self._slots.roster.crew(hold.lease.key) if hold else []
+        return [slot.current for slot in slots if slot.current]
 
     def _hold(self, client: str) -> Hold:
         hold = self._clients.hold(client)
@@ -759,6 +759,16 @@ def _of_some(error: BaseException, model: str, ready: int, replicas: int) -> Bas
         return error
     text = f"{ready} of {replicas} replicas of model {model} are ready, and serve; {error}"
     return DoesNotFit(text, model=model, plan=error.plan)
+
+
+async def _receipt_of(workers: list[Worker], receipt: Receipt | None) -> Receipt | None:
+    """Return one receipt of all workers of a client's old model, `receipt` being of the last ones.
+
+    Some, or all, may have had to go before there was room for the new model.
+    """
+    gone = [w for w in workers if w.told_to_stop and (receipt is None or w.state in ENDED)]
+    receipts = [found for worker in gone if (found := await worker.until_ended())]
+    return Receipt.together(receipts) if receipts else receipt
 
 
 def _clients_text(clients: tuple[str, ...]) -> str:

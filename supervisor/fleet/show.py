@@ -63,6 +63,7 @@ def model_view(
     shared = [slot for slot in slots if not slot.key.client]
     main = next((slot for slot in shared if slot.current), None)
     main = main or next(iter(slots), None)
+    fellows = [slot for slot in slots if main and slot.key.crew == main.key.crew]
     worker = main.current if main else None
     return ModelView(
         name=entry.name,
@@ -75,13 +76,13 @@ def model_view(
         clients=clients,
         pinned=bool(entry.options.pin),
         options=entry.options,
-        failure=main.failure if main else None,
+        failure=next((slot.failure for slot in fellows if slot.failure), None),
         signatures=(worker.signatures or None) if worker else None,
         prepared=prepared,
         residency=residency,
         waiting=waiting,
         replicas=entry.options.replicas or 1,
-        ready=sum(s.standing == 0 for s in shared if main and s.key.crew == main.key.crew),
+        ready=sum(slot.standing == 0 for slot in fellows if slot in shared),
     )
 
 

@@ -174,6 +174,34 @@ def test_what_failed_beside_others_does_not_outlive_them() -> None:
     on_stage(story)
 
 
+def test_a_failed_replica_is_shown_beside_those_that_serve() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.fleet.load("m")
+        assert stage.fleet.model("m").failure is None
+        stage.crash(stage.ready[1])
+        await stage.rest()
+        shown = stage.fleet.model("m")
+        assert (shown.state, shown.ready, shown.replicas) == ("ready", 2, 3)
+        assert shown.failure is not None
+
+    on_stage(story)
+
+
+@pytest.mark.parametrize("size", [3 * SIZE, 4 * SIZE])  # one of three has to go for it, or two
+def test_a_swap_gives_the_receipt_of_all_whenever_they_went(size: int) -> None:
+    async def story(stage: Stage) -> None:
+        stage.takes["m"] = SIZE
+        stage.put("large", size)
+        await stage.fleet.swap("john", "m")
+        await stage.rest()
+        assert len(stage.ready) == 3
+        swapped = await stage.fleet.swap("john", "large")
+        assert swapped.receipt.freed_gpu == {"GPU-0": 3 * SIZE}
+        assert stage.fleet.model("m").state == "unloaded"
+
+    on_stage(story)
+
+
 DEEDS = ("load", "unload", "begin", "end", "crash", "swap", "release", "other", "rest")
 STEPS = st.one_of(st.sampled_from(DEEDS), st.integers(1, 5))
 
