@@ -31,6 +31,7 @@ from .adapters.instance import AlreadyRunning, StateFolder
 from .adapters.launcher import LocalLauncher
 from .adapters.logs import LogBook, configure_logging
 from .adapters.page_cache import PageCache
+from .adapters.parking import CudaParking
 from .adapters.prepared_cache import PreparedCache
 from .adapters.shared_limit import find_shared_limit
 from .adapters.store import Store
@@ -196,8 +197,10 @@ class _Daemon:
         )
         gpus = Gpus(memory_back_timeout=settings.memory_back_timeout)
         forms = PreparedCache(settings.cache_dir, settings.cache_size)
-        pages = PageCache()
-        fleet = self._fleet(launcher, logs, gpus, forms, pages)
+        pages, parking = PageCache(), CudaParking()
+        fleet = self._fleet(launcher, logs, gpus, parking, forms, pages)
+        if gpus.all():
+            await parking.check()
         told = asyncio.Event()
         facts = DaemonFacts(
             version=version("modelsup"),
@@ -243,6 +246,7 @@ class _Daemon:
         launcher: LocalLauncher,
         logs: LogBook,
         gpus: Gpus,
+        parking: CudaParking,
         forms: PreparedCache,
         pages: PageCache,
     ) -> Fleet:
@@ -252,6 +256,7 @@ class _Daemon:
             launcher=launcher,
             logs=logs,
             devices=gpus,
+            parking=parking,
             clock=clock,
             timeouts=Timeouts(
                 load=settings.load_timeout,

@@ -117,6 +117,10 @@ class NotSent(WorkerDied):
     """The worker took no connection, so that it has seen nothing of the request."""
 
 
+class ParkingFailed(SupervisorError):
+    """What a process has of its GPU could not be moved to host memory, or back."""
+
+
 class LoadFailed(SupervisorError):
     """A model that could not be loaded; `failure` has the cause and the last log lines."""
 

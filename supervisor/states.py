@@ -13,6 +13,7 @@ class State(StrEnum):
     LOADING = "loading"
     WARMING = "warming"
     READY = "ready"
+    PARKED = "parked"  # what it had of its GPU is in host memory
     DRAINING = "draining"  # no new requests; those in flight go on
     STOPPING = "stopping"  # told to exit
     GONE = "gone"  # exit collected and memory back
@@ -30,7 +31,8 @@ _NEXT: Final[dict[State, frozenset[State]]] = {
     State.STARTING: frozenset({State.LOADING, State.STOPPING}),
     State.LOADING: frozenset({State.WARMING, State.STOPPING}),
     State.WARMING: frozenset({State.READY, State.STOPPING}),
-    State.READY: frozenset({State.DRAINING, State.STOPPING}),
+    State.READY: frozenset({State.PARKED, State.DRAINING, State.STOPPING}),
+    State.PARKED: frozenset({State.WARMING, State.STOPPING}),
     State.DRAINING: frozenset({State.STOPPING}),
     State.STOPPING: frozenset({State.GONE}),
 }

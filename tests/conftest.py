@@ -313,6 +313,22 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     return build
 
 
+@pytest.fixture(scope="session")
+def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compile the fake libcuda.so.1, without what the given macros leave out."""
+    compiler = shutil.which("gcc") or pytest.skip("no gcc here to compile the fake CUDA with")
+    source = Path(__file__).parent / "fake_cuda" / "cuda.c"
+
+    def build(*macros: str) -> Path:
+        library = tmp_path_factory.mktemp("cuda") / "libcuda.so.1"
+        flags = ["-shared", "-fPIC", f"-Wl,-soname,{library.name}", *(f"-D{m}" for m in macros)]
+        command = [compiler, *flags, "-o", str(library), str(source)]
+        subprocess.run(command, check=True, timeout=60)
+        return library
+
+    return build
+
+
 @pytest.fixture
 def fake_gpus(tmp_path: Path, nvml_library: Callable[..., Path]) -> FakeGpus:
     """One GPU of 8 GiB, "GPU-a", of which the driver keeps 256 MiB for itself."""

@@ -658,8 +658,8 @@ class Fleet:
         slots = self._slots.of_model(entry.name)
         holders = self._clients.holders(s.key for s in slots)
         prepared = self.preparations.view(entry)
-        is_ready = any(slot.state == State.READY for slot in slots)
-        place = self._residency.place(self.preparations.form(entry), loaded=is_ready)
+        states = {slot.state for slot in slots}
+        place = self._residency.place(self.preparations.form(entry), states)
         waiting = self._slots.crews.queue(entry.name).waiting
         versions = self._sources.versions(entry)
         return model_view(entry, slots, holders, versions, prepared, place, waiting)

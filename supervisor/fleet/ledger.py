@@ -81,8 +81,11 @@ class Ledger:
     def charges(self, slot: Slot, learned: Footprint | None) -> list[Charge]:
         """Return the ways to place a slot's model, with what each would cost.
 
-        Empty when it asks for a device that is not there.
+        Empty when it asks for a device that is not there. A parked worker goes back to its own.
         """
+        if slot.parked is not None:
+            spec, back = slot.parked.spec, slot.parked.way_back
+            return [Charge(Candidate(spec.device, back), None, spec.gpu_memory_limit, False)]
         return [
             charge
             for device in self._placements(slot.entry.options)
@@ -152,7 +155,7 @@ class Ledger:
         now = self._clock.monotonic()
         holders = self._clients.holders([worker.key])
         leased_by = tuple(c for c in holders if c not in clients)
-        ready = worker.state is State.READY
+        ready = worker.state in {State.READY, State.PARKED}
         lost = worker.state in {State.STUCK, State.LEAKED}
         return Resident(
             worker=worker.uid,
@@ -178,6 +181,20 @@ def asked_cap(options: Options, device: Device) -> int | None:
     if options.gpu_memory is None and options.gpu_memory_fraction is not None:
         return int(device.total_memory * options.gpu_memory_fraction)
     return options.gpu_memory
+
+
+def parked(worker: Worker, snapshot: Snapshot) -> dict[str, int] | None:
+    """Return a worker's charges once its GPU memory is in host memory; None where it has no room.
+
+    None also where its own limit of host memory would not let it.
+    """
+    device = worker.spec.device or ""
+    size = worker.gpu.bytes or worker.charges.get(device, 0)
+    free = snapshot.budgets[HOST] - total(snapshot.residents).get(HOST, 0)
+    limit, own = worker.spec.host_memory_limit, max(worker.memory.values(), default=0)
+    if size > free or (limit is not None and own + size > limit):
+        return None
+    return {HOST: worker.charges.get(HOST, 0) + size}
 
 
 def recharged(

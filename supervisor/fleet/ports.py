@@ -337,6 +337,25 @@ class Reclaimed(Protocol):
         ...
 
 
+class Parking(Protocol):
+    """What moves a process's GPU memory to the host's, and back in place."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot be done; None: it can."""
+        ...
+
+    async def park(self, pid: int) -> None:
+        """Move it to the host; the process stands still when it turns to its GPU. Raises
+        ParkingFailed: then it is as it was.
+        """
+        ...
+
+    async def resume(self, pid: int) -> None:
+        """Move it back. Raises ParkingFailed: then the process is of no use any more."""
+        ...
+
+
 class Pages(Protocol):
     """The kernel's page cache. One caller at a time; calls take as long as the disk needs."""
 

@@ -7,9 +7,10 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ..policy.residency import Weights, to_hold
+from ..states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable
 
     from ..domain import Place, PreparedForm
     from .ports import Clock, Pages
@@ -52,11 +53,12 @@ class Residency:
         """How much of the host's memory is held."""
         return sum(form.bytes for form in self._held.values())
 
-    def place(self, form: PreparedForm | None, *, loaded: bool) -> Place:
-        """Return where the weights of a model with this form are."""
-        if loaded:
+    def place(self, form: PreparedForm | None, states: Collection[str]) -> Place:
+        """Return where the weights of a model are, with this form, and workers in these states."""
+        if State.READY in states:
             return "gpu"
-        return "ram" if form is not None and form.folder in self._held else "disk"
+        is_held = form is not None and form.folder in self._held
+        return "ram" if is_held or State.PARKED in states else "disk"
 
     def poke(self) -> None:
         """Look again in a moment: a worker, a form, a wish or the budget has changed."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .events import Events
-    from .ports import Clock, Devices, Launcher, Logs
+    from .ports import Clock, Devices, Launcher, Logs, Parking
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Services:
     launcher: Launcher
     logs: Logs
     devices: Devices
+    parking: Parking
     clock: Clock
     timeouts: Timeouts
     temp_dir: Callable[[str], str]  # worker id → its temporary folder

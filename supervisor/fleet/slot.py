@@ -59,6 +59,10 @@ class Owner(Protocol):
         """Return the charge of a second worker of the slot if that fits now, beside all others."""
         ...
 
+    def charges_parked(self, slot: Slot, worker: Worker) -> dict[str, int] | None:
+        """Return what an idle worker is charged once it is parked; None: it is to be unloaded."""
+        ...
+
     def slot_changed(self, slot: Slot) -> None:
         """Take note that the slot's worker moved, or that there is none any more."""
         ...
@@ -131,6 +135,13 @@ class Slot:
         return [*now, *self.leaving]
 
     @property
+    def parked(self) -> Worker | None:
+        """Return its worker if that is parked, and may come back."""
+        worker = self.current
+        is_parked = worker is not None and worker.state is State.PARKED
+        return worker if worker is not None and is_parked and not worker.told_to_stop else None
+
+    @property
     def replicated(self) -> bool:
         """Whether more than one worker is to serve the same."""
         return (self.entry.options.replicas or 1) > 1 and not self.key.client
@@ -169,6 +180,8 @@ class Slot:
             return 2 if self.queued or self._restart is not None else _IS_GONE
         if worker.serves:
             return 0
+        if self.parked is not None:
+            return 2
         return 1 if worker.state in COMING_UP and not worker.told_to_stop else _GOES
 
     @property
@@ -184,6 +197,7 @@ class Slot:
         starting, loading, warming    → the same one, once it is ready; its failure if it fails
         told to stop                  → a new one, once the old one has ended
         found dead                    → the next one
+        parked                        → it, once there is room on its GPU and it is back there
         crashed, to be restarted      → the next one
         failed for good               → raises its failure, until the model's files change
         none                          → a new one, once there is room
@@ -204,11 +218,21 @@ class Slot:
                     return worker
                 elif worker.state in COMING_UP and not worker.told_to_stop:
                     await worker.until_up()
+                elif self.parked is not None:
+                    await self._wake(self.parked)
                 else:
                     await worker.until_ended()
         finally:
             self.waiting -= 1
             self._withdraw()
+
+    async def _wake(self, worker: Worker) -> None:
+        """Wait for room for a parked worker and let it come back; one of other files goes."""
+        await worker.until_parked()
+        if self._owner.fingerprint(self) != self._fingerprint:
+            worker.request_stop(0)
+        elif worker is self.parked:
+            await self._queue()
 
     async def _next(self) -> None:
         if self._restart is not None:
@@ -232,7 +256,10 @@ class Slot:
     def start(self, charge: Charge) -> None:
         """Start a worker; its charge has been found to fit. Raises SupervisorError."""
         self.failure = None
-        self.current = self._make_worker(charge)
+        if self.parked is not None:
+            self.parked.resume()
+        elif self.current is None:  # else a parked one has been told to stop meanwhile
+            self.current = self._make_worker(charge)
         self._owner.slot_changed(self)
 
     def _make_worker(self, charge: Charge) -> Worker:
@@ -262,6 +289,8 @@ class Slot:
             if worker.state is State.READY:
                 self._wanted = True
                 self._arm()
+            elif worker.state is State.PARKED:
+                self._disarm()
             elif worker.state is State.FAILED:
                 self._on_crash(worker)
             elif worker.state in {State.STUCK, State.LEAKED}:
@@ -279,7 +308,7 @@ class Slot:
         assert worker.failure is not None
         self.current = None
         self._disarm()
-        if worker.told_to_stop:
+        if worker.told_to_stop or worker.parked:
             return
         if self.successor is not None and not self.successor.told_to_stop:
             self.current, self.successor = self.successor, None
@@ -484,8 +513,22 @@ class Slot:
         if left > 0 or used or self.pinned or self._owner.is_leased(self):
             self._look_in(max(left, ttl / 10, 0.01) if ttl else _LOOK_AGAIN)
             return
-        self._tell("idle", "unloading an idle model", worker=worker.uid)
         for fellow in fellows:
             fellow.unwish()
         for fellow in fellows:
-            fellow._go()
+            fellow._rest()
+
+    def _rest(self) -> None:
+        """Park the idle worker where it may be, else unload it."""
+        worker = self.current
+        if worker is None or worker.state is not State.READY:
+            self._go()
+            return
+        charges = self._owner.charges_parked(self, worker)
+        if charges is None:
+            self._tell("idle", "unloading an idle model", worker=worker.uid)
+            self._go()
+            return
+        self._tell("idle", "parking an idle model", worker=worker.uid)
+        self._send_off(0)
+        worker.park(charges)

@@ -8,7 +8,7 @@ import logging
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from modelsup.worker.contract import LaunchSpec
 
@@ -28,7 +28,7 @@ from ..policy.residency import idle_time
 from ..states import State
 from .admission import Admission
 from .crews import Crews
-from .ledger import recharged
+from .ledger import parked, recharged
 from .measuring import Measuring, ModelFiles
 from .preparations import Preparations
 from .replicas import Refill, wanted
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from .services import Services
 
 logger = logging.getLogger(__name__)
+
+MIG: Final = "MIG-"  # how the UUIDs of parts of GPUs begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +294,14 @@ class Slots:
     def room_beside(self, slot: Slot) -> Charge | None:
         """Return the charge of a second worker of the slot if that fits now, beside all others."""
         return None if self.stopping else self.admission.room_now(slot)
+
+    def charges_parked(self, slot: Slot, worker: Worker) -> dict[str, int] | None:
+        """Return what an idle worker is charged once it is parked; None: it is to be unloaded."""
+        device = worker.spec.device
+        is_parkable = device is not None and not device.startswith(MIG)  # CUDA cannot do those
+        if slot.entry.options.keep != "ram" or not is_parkable or self._services.parking.reason:
+            return None
+        return parked(worker, self.snapshot())
 
     def snapshot(self, clients: Collection[str] = (), beside: SlotKey | None = None) -> Snapshot:
         """Return what holds memory now, as a wish of these clients finds it.

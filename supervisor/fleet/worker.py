@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..domain import Failure, Receipt
-from ..errors import LaunchFailed, LoadFailed, Stopping
+from ..errors import LaunchFailed, LoadFailed, ParkingFailed, Stopping
 from ..policy.causes import explain_exit
 from ..states import COMING_UP, State, check_move
 from .gpu_memory import GpuMemory
@@ -74,6 +74,9 @@ class Worker:
         self.gpu = GpuMemory(services.devices, spec.device, lambda: self.charges)
         self._told: Failure | None = None
         self._lost = False  # it is dead, or takes no connections and is no use any more
+        self._home: Mapping[str, int] | None = None  # its charges when it is not parked
+        self._moving: asyncio.Task[None] | None = None  # to host memory, or back
+        self._deadline = self._created + services.timeouts.load
         self._launching: asyncio.Timeout | None = None
         self._stop: Stop | None = None
         self._nudge = asyncio.Event()  # a message, a wish to stop, or a verdict has come
@@ -113,6 +116,65 @@ class Worker:
         """Let the process load, which stands still now that it has opened its GPU."""
         if self.handle is not None:
             self.handle.go_on()
+
+    @property
+    def parked(self) -> bool:
+        """Whether it is parked, on its way there, or on its way back."""
+        return self._home is not None
+
+    @property
+    def way_back(self) -> dict[str, int]:
+        """What a parked worker needs to serve again, in bytes by resource: room on its GPU."""
+        assert self._home is not None
+        return {name: size for name, size in self._home.items() if name == self.spec.device}
+
+    def park(self, charges: Mapping[str, int]) -> None:
+        """Move its GPU memory to the host, and have it charged so. Only for one that is idle.
+
+        Where that fails it is stopped.
+        """
+        assert self.handle is not None
+        self._home, self.charges = self.charges, {**self.charges, **charges}
+        if self.spec.device is not None:  # until it is off
+            self.charges = {**self.charges, **self.way_back}
+        self._move(State.PARKED)
+        moving = self._park(self.handle.pid, charges)
+        self._moving = asyncio.get_running_loop().create_task(moving)
+
+    async def _park(self, pid: int, charges: Mapping[str, int]) -> None:
+        try:
+            await self._services.parking.park(pid)
+        except ParkingFailed as error:
+            self._tell("alarm", "a worker was not parked", logging.WARNING, reason=str(error))
+            self.request_stop(0)
+            return
+        self.charges = charges
+        self._on_change(self)
+
+    async def until_parked(self) -> None:
+        """Wait until it is parked, or is to stop."""
+        if self._moving is not None:
+            await asyncio.wait({self._moving})
+
+    def resume(self) -> None:
+        """Move its GPU memory back, for which room has been found. It fails where that does."""
+        assert self.handle is not None
+        self._up.clear()
+        self.charges = {**self.charges, **self.way_back}
+        self._deadline = self._services.clock.monotonic() + self._services.timeouts.load
+        self._move(State.WARMING)
+        moving = self._resume(self.handle.pid)
+        self._moving = asyncio.get_running_loop().create_task(moving)
+
+    async def _resume(self, pid: int) -> None:
+        try:
+            await self._services.parking.resume(pid)
+        except ParkingFailed as error:
+            self.condemn(Failure("unknown", f"it could not be brought back to its GPU: {error}"))
+            return
+        assert self._home is not None
+        self.charges, self._home = self._home, None
+        self._move(State.READY)
 
     @property
     def told_to_stop(self) -> bool:
@@ -279,10 +341,9 @@ class Worker:
         alive, but does not listen  → killed, failed: hung
         not ready within its time   → killed, failed: timeout
         """
-        deadline = self._created + self._services.timeouts.load
         while not exited.done() and self._stop is None and self._told is None:
             loading = self.state in COMING_UP
-            left = deadline - self._services.clock.monotonic() if loading else None
+            left = self._deadline - self._services.clock.monotonic() if loading else None
             if left is not None and left <= 0:
                 message = f"not ready within {self._services.timeouts.load:g} s"
                 self.condemn(Failure("timeout", message))
@@ -290,6 +351,8 @@ class Worker:
             await self._wait(exited, left)
             if self._lost and not await _within(exited, DEATH_NOTICE):
                 self.condemn(Failure("hung", "it takes no connections any more"))
+        if self._moving is not None:
+            self._moving.cancel()
         if self._stop is not None:
             await self._come_down(exited, self._stop)
         else:
@@ -352,7 +415,10 @@ class Worker:
         self._move(State.STOPPING)
         if stop.aborted:
             self.handle.upstream.close()
-        self.handle.terminate()
+        if self.parked:  # it would stand still at its GPU before it ends in order
+            self.handle.kill()
+        else:
+            self.handle.terminate()
         if not await _within(exited, self._services.timeouts.term):
             stop.killed = True
             self.handle.kill()

@@ -63,6 +63,7 @@ _V2_TYPES: Final = {
 # taken yet, and who waits for AVAILABLE after a load must not be told so before.
 _V1_STATES: Final[dict[str, V1State]] = {
     "unloaded": "START",
+    "parked": "START",
     "queued": "START",
     "starting": "START",
     "loading": "LOADING",

@@ -14,6 +14,8 @@
  *   error FUNCTION CODE                the function returns this code
  *   hang FUNCTION                      the function does not return while this line is there
  *
+ * A process is not on its GPU while there is a file FILE.PID.parked beside this one.
+ *
  * Compiled with -DWITHOUT_MEMORY_V2, -DWITHOUT_PROCESSES_V3 or -DWITHOUT_PROCESSES, it lacks these
  * functions, as older drivers do.
  */
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     SUCCESS = 0,
@@ -65,6 +68,12 @@ static device *find(world *w, const char *uuid) {
     return NULL;
 }
 
+static int is_parked(int pid) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d.parked", getenv("MODELSUP_FAKE_NVML"), pid);
+    return access(path, F_OK) == 0;
+}
+
 static void read_line(world *w, const char *line, const char *function) {
     char a[UUID_SIZE], b[UUID_SIZE];
     bytes n = 0;
@@ -77,7 +86,7 @@ static void read_line(world *w, const char *line, const char *function) {
     } else if (sscanf(line, "process %d %95s %llu", &p.pid, p.uuid, &p.used) == 3) {
         p.leak = strstr(line, " leak") != NULL;
         p.unknown = strstr(line, " unknown") != NULL;
-        int alive = p.leak || kill(p.pid, 0) == 0;
+        int alive = p.leak || (kill(p.pid, 0) == 0 && !is_parked(p.pid));
         if (alive && w->process_count < MAX_PROCESSES) w->processes[w->process_count++] = p;
     } else if (sscanf(line, "other %95s %llu", a, &n) == 2) {
         device *found = find(w, a);

@@ -119,6 +119,7 @@ class Machine:
         self.gate: asyncio.Event | None = None  # what spawns wait for
         self.handles: asyncio.Queue[FakeHandle] = asyncio.Queue()
         self.spawned = 0
+        self.reason = "nothing is parked here"
         self.spawning = asyncio.Event()  # set at the first one
         self.timeouts = Timeouts(load=30, drain=30, term=30, kill=30)
 
@@ -129,7 +130,7 @@ class Machine:
     @property
     def services(self) -> Services:
         return Services(
-            self, self, self, self, self.timeouts, lambda uid: f"/tmp/{uid}", self.events
+            self, self, self, self, self, self.timeouts, lambda uid: f"/tmp/{uid}", self.events
         )
 
     # clock
@@ -224,6 +225,9 @@ class Workshop:
 
     def room_beside(self, slot: Slot) -> Charge | None:
         return CHARGE if self.roomy else None
+
+    def charges_parked(self, slot: Slot, worker: Worker) -> dict[str, int] | None:
+        return None
 
     def fingerprint(self, slot: Slot) -> object:
         return self.files

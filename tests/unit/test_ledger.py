@@ -56,7 +56,7 @@ def ledger(*gpus: Device) -> Ledger:
 
 def slot(size: int = 0, **options: Any) -> Any:
     entry = SimpleNamespace(options=Options(**options), runtime="echo")
-    return SimpleNamespace(entry=entry, files=SimpleNamespace(size=size))
+    return SimpleNamespace(parked=None, entry=entry, files=SimpleNamespace(size=size))
 
 
 def footprint(host: int, gpu: int | None, context: int = 0) -> Footprint:

@@ -62,6 +62,7 @@ def status(shown: ModelView, version: str = "2", *, autoload: bool = True) -> tu
         ("warming", "LOADING"),
         ("restarting", "LOADING"),
         ("ready", "AVAILABLE"),
+        ("parked", "START"),
         ("draining", "UNLOADING"),
         ("stopping", "UNLOADING"),
         ("stuck", "END"),

@@ -1,7 +1,8 @@
 """A pretended GPU for the echo runtime: lines of a text file stand for allocated memory.
 
 The form of the lines is that of the fake NVML of the tests, which reads the same file:
-"device UUID TOTAL RESERVED", "process PID UUID BYTES" and "other UUID BYTES".
+"device UUID TOTAL RESERVED", "process PID UUID BYTES" and "other UUID BYTES". A process holds nothing
+while there is a file FILE.PID.parked.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class PretendedGpu:
                 case ["mig", _, self._uuid, total, reserved]:
                     free += int(total) - int(reserved)
                 case ["process", pid, self._uuid, size, *flags]:
-                    if "leak" in flags or Path(f"/proc/{pid}").exists():
+                    parked = Path(f"{self._path}.{pid}.parked").exists()
+                    if "leak" in flags or (Path(f"/proc/{pid}").exists() and not parked):
                         free -= int(size)
                 case ["other", self._uuid, size]:
                     free -= int(size)
