@@ -515,20 +515,20 @@ class Slot:
             return
         for fellow in fellows:
             fellow.unwish()
+        parked = [fellow for fellow in fellows if fellow._park()]
+        what = "parking" if self in parked else "unloading"
+        self._tell("idle", f"{what} an idle model", worker=worker.uid)
         for fellow in fellows:
-            fellow._rest()
+            if fellow not in parked:
+                fellow._go()
 
-    def _rest(self) -> None:
-        """Park the idle worker where it may be, else unload it."""
+    def _park(self) -> bool:
+        """Park the idle worker where it may be; return whether."""
         worker = self.current
-        if worker is None or worker.state is not State.READY:
-            self._go()
-            return
-        charges = self._owner.charges_parked(self, worker)
-        if charges is None:
-            self._tell("idle", "unloading an idle model", worker=worker.uid)
-            self._go()
-            return
-        self._tell("idle", "parking an idle model", worker=worker.uid)
+        is_idle = worker is not None and worker.state is State.READY
+        charges = self._owner.charges_parked(self, worker) if worker and is_idle else None
+        if worker is None or charges is None:
+            return False
         self._send_off(0)
         worker.park(charges)
+        return True

@@ -1,8 +1,8 @@
 """A pretended GPU for the echo runtime: lines of a text file stand for allocated memory.
 
 The form of the lines is that of the fake NVML of the tests, which reads the same file:
-"device UUID TOTAL RESERVED", "process PID UUID BYTES" and "other UUID BYTES". A process holds nothing
-while there is a file FILE.PID.parked.
+"device UUID TOTAL RESERVED", "process PID UUID BYTES" and "other UUID BYTES". A process holds
+nothing while there is a file FILE.PID.parked.
 """
 
 from __future__ import annotations
