@@ -29,10 +29,11 @@ def one_call(supervisor: Any, rng: random.Random, client_id: str) -> str:
         "force": lambda: client.unload(model, force=True),
         "swap": lambda: client.swap(client_id, model, private=rng.random() < 0.3),
         "release": lambda: client.release(client_id),
+        "scale": lambda: client.scale(model, rng.randint(1, 3)),
         "crash": lambda: supervisor.command(model, "crash"),
         "look": lambda: (client.models(), client.workers(), client.clients(), client.memory()),
     }
-    name = rng.choices(list(calls), [8, 8, 2, 1, 2, 1, 6, 2, 1, 2])[0]
+    name = rng.choices(list(calls), [8, 8, 2, 1, 2, 1, 6, 2, 2, 1, 2])[0]
     try:
         calls[name]()
     except EXPECTED:

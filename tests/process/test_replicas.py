@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,11 @@ ANSWER = {"predictions": BODY["instances"]}
 def states(client: Any) -> list[str]:
     """Return the states of the workers of m, sorted."""
     return sorted(worker.state for worker in client.workers() if worker.model == "m")
+
+
+def ids(client: Any) -> set[str]:
+    """Return the ids of all workers."""
+    return {worker.id for worker in client.workers()}
 
 
 def part_of_the_budget(client: Any, share: float) -> int:
@@ -155,6 +161,23 @@ def test_one_of_three_is_killed(shared_supervisor: Any, background: Callable[...
         shared_supervisor.until(lambda: client.model("m").ready == 3)
     assert {(w.replica, w.restarts) for w in client.workers()} == {(1, 0), (2, 1), (3, 0)}
     assert len({w.id for w in client.workers()} & set(first)) == 2
+
+
+def test_scaling_and_killing_under_load(
+    shared_supervisor: Any, background: Callable[..., Any]
+) -> None:
+    """A request whose worker is killed goes to another one at once; none is lost."""
+    client, rng = shared_supervisor.client, random.Random(7)
+    client.load("m", runtime="echo", replicas=3)
+    with asking(client, background, threads=8):
+        for _ in range(6):
+            count = rng.randint(2, 4)
+            assert len(client.scale("m", count).workers) == count
+            victim = rng.choice(client.workers())
+            os.kill(victim.pid, signal.SIGKILL)
+            shared_supervisor.until(lambda gone=victim.id: gone not in ids(client))
+            shared_supervisor.until(lambda wanted=count: client.model("m").ready == wanted)
+    assert "Traceback" not in shared_supervisor.log()
 
 
 def test_an_unload_ends_all(shared_supervisor: Any) -> None:
